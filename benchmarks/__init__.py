@@ -1,1 +1,2 @@
-"""Measurements of the real program, from outside: one file a claim. `python -m benchmarks.run --short` prints them all."""
+"""Measurements of the real program, from outside: one file a claim.
+`python -m benchmarks.run --short` prints them all."""

@@ -2,9 +2,9 @@
 
 `python benchmarks/attacks.py [--short] [--group NAME] [--only WORD]`.
 
-Each attack is a function in the list ATTACKS of a module in PARTS, with a group and a name. It gets a ground (a state folder with its
-server, shared by the attacks of its module), attacks it, and checks. An AssertionError says what broke; Skipped says why this machine
-cannot try the attack.
+Each attack is a function in the list ATTACKS of a module in PARTS, with a group and a name.
+It gets a ground (a state folder with its server, shared by the attacks of its module), attacks it, and
+checks. An AssertionError says what broke; Skipped says why this machine cannot try the attack.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.ground import Ground
 from benchmarks.measure import Row
 
-PARTS = ("attacks_files", "attacks_deletion", "attacks_home", "attacks_words", "attacks_processes")  # modules of benchmarks/
+# modules of benchmarks/
+PARTS = ("attacks_files", "attacks_deletion", "attacks_home", "attacks_words", "attacks_processes")
 Act = Callable[[Ground], None]
 
 
@@ -57,7 +58,13 @@ def known(short: bool = False, group: str = "", only: str = "") -> list[list[Att
         if importlib.util.find_spec(f"benchmarks.{part}") is None:
             continue
         listed: list[Attack] = importlib.import_module(f"benchmarks.{part}").ATTACKS
-        found.append([a for a in listed if (a.quick or not short) and (not group or a.group == group) and only in a.name])
+        found.append(
+            [
+                a
+                for a in listed
+                if (a.quick or not short) and (not group or a.group == group) and only in a.name
+            ]
+        )
     return [part for part in found if part]
 
 
@@ -71,12 +78,15 @@ class Outcome:
     seconds: float = 0.0
 
     def line(self) -> str:
-        verdict = f"BROKEN: {self.why}" if self.why else f"skipped: {self.skipped}" if self.skipped else "held"
+        verdict = (
+            f"BROKEN: {self.why}" if self.why else f"skipped: {self.skipped}" if self.skipped else "held"
+        )
         return f"{self.attack.group}: {self.attack.name}: {verdict} ({self.seconds:.1f} s)"
 
 
 def tried(attacks: list[Attack]) -> Iterator[Outcome]:
-    """Attack one ground with all of them, in turn; a ground that an attack broke, or that leaves something behind, is replaced."""
+    """Attack one ground with all of them, in turn;
+    a ground that an attack broke, or that leaves something behind, is replaced."""
     ground = Ground()
     try:
         for each in attacks:
@@ -88,7 +98,9 @@ def tried(attacks: list[Attack]) -> Iterator[Outcome]:
     finally:
         left = ground.close()
     if left:
-        yield Outcome(Attack("processes", "nothing is left behind", lambda _: None), why="; ".join(left)[:300])
+        yield Outcome(
+            Attack("processes", "nothing is left behind", lambda _: None), why="; ".join(left)[:300]
+        )
 
 
 def _one(each: Attack, ground: Ground) -> Outcome:
@@ -109,10 +121,19 @@ def row(outcomes: list[Outcome], took_s: float) -> Row:
     """How many attacks broke something."""
     broken = [o for o in outcomes if o.why]
     skipped = sum(bool(o.skipped) for o in outcomes)
-    detail = f"{len(outcomes) - skipped} attacks in {took_s:.0f} s" + (f", {skipped} could not be tried here" if skipped else "")
+    detail = f"{len(outcomes) - skipped} attacks in {took_s:.0f} s" + (
+        f", {skipped} could not be tried here" if skipped else ""
+    )
     if broken:
         detail += f"; first: {broken[0].attack.name}: {broken[0].why}"
-    return Row(name="attacks that broke something", value=len(broken), target=0, unit="", n=len(outcomes) - skipped, detail=detail)
+    return Row(
+        name="attacks that broke something",
+        value=len(broken),
+        target=0,
+        unit="",
+        n=len(outcomes) - skipped,
+        detail=detail,
+    )
 
 
 def rows(_ground: Ground, short: bool) -> list[Row]:
@@ -123,10 +144,14 @@ def rows(_ground: Ground, short: bool) -> list[Row]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--short", action="store_true", help="only the attacks that take seconds")
     parser.add_argument("--group", default="", help="only the attacks of this group")
-    parser.add_argument("--only", default="", metavar="WORD", help="only the attacks with this in their names")
+    parser.add_argument(
+        "--only", default="", metavar="WORD", help="only the attacks with this in their names"
+    )
     args = parser.parse_args()
     began, outcomes = time.monotonic(), []
     for part in known(args.short, args.group, args.only):

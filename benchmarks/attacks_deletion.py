@@ -17,7 +17,15 @@ def _victim(ground: Ground) -> Path:
     """A folder of the user's with some files in it, and names that Stoker uses among them."""
     folder = ground.root / "victim"
     shutil.rmtree(folder, ignore_errors=True)
-    for name in ("images/1/data", "images/1/manifest.json", "1/data", "log", "log.old", "audit/room/order.json", "keep/own.txt"):
+    for name in (
+        "images/1/data",
+        "images/1/manifest.json",
+        "1/data",
+        "log",
+        "log.old",
+        "audit/room/order.json",
+        "keep/own.txt",
+    ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("{}")
     return folder
@@ -28,7 +36,8 @@ def _files(folder: Path) -> set[str]:
 
 
 def _planted(ground: Ground, lines: str, *options: str) -> None:
-    """A run that executes these lines of sh ($v: the victim, $r: its run folder) ends well and is deleted; the victim is as it was."""
+    """A run that executes these lines of sh ($v: the victim, $r:
+    its run folder) ends well and is deleted; the victim is as it was."""
     victim = _victim(ground)
     before, modes = _files(victim), victim.stat().st_mode
     run = ground.detach(*options, "--", "sh", "-c", f"v={victim}; r=$STOKER_RUN_DIR; {lines}")
@@ -79,7 +88,13 @@ def run_folder(ground: Ground) -> None:
 
 @attack(ATTACKS, GROUP, "links in every corner of the run folder")
 def inside(ground: Ground) -> None:
-    _planted(ground, "for d in . attempts attempts/1 code resume work; do mkdir -p $r/$d; ln -s $v $r/$d/to; ln -s $v/log $r/$d/file; done")
+    _planted(
+        ground,
+        (
+            "for d in . attempts attempts/1 code resume work; do mkdir -p $r/$d; ln -s $v $r/$d/to; "
+            "ln -s $v/log $r/$d/file; done"
+        ),
+    )
 
 
 DEEP = """
@@ -100,7 +115,8 @@ def deep(ground: Ground) -> None:
     try:
         _planted(ground, f"python -I {script} $v")
     finally:
-        subprocess.run(["rm", "-rf", str(ground.home / "runs")], check=False)  # too deep for Python's own removal
+        # too deep for Python's own removal
+        subprocess.run(["rm", "-rf", str(ground.home / "runs")], check=False)
 
 
 @attack(ATTACKS, GROUP, "links in the spool")

@@ -1,4 +1,5 @@
-"""Attacks on the state folder: its disk, its database, the folder itself, and what the server keeps of a shell."""
+"""Attacks on the state folder: its disk, its database, the folder itself,
+and what the server keeps of a shell."""
 
 from __future__ import annotations
 
@@ -139,7 +140,11 @@ def moved_home(_shared: Ground) -> None:
         ground.wait_state(run["id"], "running")
         moved = ground.root / "moved"
         ground.home.rename(moved)
-        until(lambda: (moved / "runs" / run["id"] / "attempts/1/out.log").read_bytes() == b"done\n", 20, "the end of the run's log")
+        until(
+            lambda: (moved / "runs" / run["id"] / "attempts/1/out.log").read_bytes() == b"done\n",
+            20,
+            "the end of the run's log",
+        )
         moved.rename(ground.home)
         until(lambda: ground.json_file(run["id"], 1, "exit.json"), 40, "the last words")
         assert ground.show(run["id"])["state"] == "done"

@@ -1,4 +1,5 @@
-"""Attacks on the processes: kills, starts, children that hide, frozen caretakers, the clock. ssh and HTTP are in attacks_wires.py."""
+"""Attacks on the processes: kills, starts, children that hide, frozen caretakers, the clock.
+ssh and HTTP are in attacks_wires.py."""
 
 from __future__ import annotations
 
@@ -83,7 +84,9 @@ def caretakers(ground: Ground) -> None:
 
 @attack(ATTACKS, "kills", "the holder", quick=True)
 def holder(ground: Ground) -> None:
-    run = ground.detach("--grace", "1s", "--", "sh", "-c", "env -i setsid sleep 600 & echo begun; exec sleep 600")
+    run = ground.detach(
+        "--grace", "1s", "--", "sh", "-c", "env -i setsid sleep 600 & echo begun; exec sleep 600"
+    )
     ground.until_log(run["id"], b"begun")
     inside = [ground.run_pid(run["id"]), *_descendants(ground, run["id"])]
     kill(ground.caretakers(run["id"])[0])
@@ -113,8 +116,12 @@ def starts(ground: Ground) -> None:
         if turn:
             (ground.home / "server" / "lock").unlink(missing_ok=True)
         command = [sys.executable, "-P", "-m", "stoker.server", "--detach"]
-        servers = [subprocess.Popen(command, env=ground.env, cwd="/", stdout=subprocess.DEVNULL) for _ in range(8)]
-        clients = [ground.start_stoker("ps", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(12)]
+        servers = [
+            subprocess.Popen(command, env=ground.env, cwd="/", stdout=subprocess.DEVNULL) for _ in range(8)
+        ]
+        clients = [
+            ground.start_stoker("ps", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(12)
+        ]
         for client in clients:
             said = client.communicate(timeout=60)[1]
             assert client.returncode == 0, said.decode()
@@ -148,21 +155,26 @@ def _descendants(ground: Ground, run_id: str) -> list[int]:
 
 HIDING = {
     "201 children": "for i in $(seq 200); do sleep 600 & done; echo begun; exec sleep 600",
-    "a child that forks twice and leaves the session": "(setsid setsid sleep 600 &) ; sleep 0.3; echo begun; exec sleep 600",
+    "a child that forks twice and leaves the session": "(setsid setsid sleep 600 &) ; sleep 0.3; echo begun; exec sleep 600",  # noqa: E501
     "a child without an environment": "env -i setsid sleep 600 & sleep 0.3; echo begun; exec sleep 600",
-    "a child with STOKER_DAEMON=1": "STOKER_DAEMON=1 setsid sleep 600 & sleep 0.3; echo begun; exec sleep 600",
-    "a child that names the run's own record":
-        "STOKER_DAEMON=$STOKER_RUN_DIR/attempts/1/agent.json setsid sleep 600 & sleep 0.3; echo begun; exec sleep 600",
-    "a child named tmux: server": "setsid python -c \"import time; open('/proc/self/comm', 'w').write('tmux: server'); time.sleep(600)\" & "
-                                  "sleep 0.5; echo begun; exec sleep 600",
-    "a program called tmux": "cp /bin/sleep ./tmux; setsid ./tmux 600 & sleep 0.3; echo begun; exec sleep 600",
-    "a run named screen": "exec python -c \"import time; open('/proc/self/comm', 'w').write('SCREEN'); print('begun', flush=True); "
-                          "time.sleep(600)\"",
+    "a child with STOKER_DAEMON=1": "STOKER_DAEMON=1 setsid sleep 600 & sleep 0.3; echo begun; exec sleep 600",  # noqa: E501
+    "a child that names the run's own record": (
+        "STOKER_DAEMON=$STOKER_RUN_DIR/attempts/1/agent.json setsid sleep 600 & sleep 0.3; echo begun; "
+        "exec sleep 600"
+    ),
+    "a child named tmux: server": "setsid python -c \"import time; open('/proc/self/comm', 'w').write('tmux: server'); "  # noqa: E501
+    'time.sleep(600)" & '
+    "sleep 0.5; echo begun; exec sleep 600",
+    "a program called tmux": "cp /bin/sleep ./tmux; setsid ./tmux 600 & sleep 0.3; echo begun; exec sleep 600",  # noqa: E501
+    "a run named screen": "exec python -c \"import time; open('/proc/self/comm', 'w').write('SCREEN'); "
+    "print('begun', flush=True); "
+    'time.sleep(600)"',
     "a run that closes everything": "exec 0<&- 1>&- 2>&-; exec sleep 600",
-    "a tree that ignores INT and TERM": "trap '' INT TERM HUP; (sleep 600; sleep 600) & echo begun; sleep 600; sleep 600",
+    "a tree that ignores INT and TERM": "trap '' INT TERM HUP; (sleep 600; sleep 600) & echo begun; sleep 600; sleep 600",  # noqa: E501
     "a run that is suspended": "setsid sleep 600 & echo begun; kill -STOP $$",
-    "a subreaper": "exec python -c \"import ctypes, subprocess, time; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); "
-                   "subprocess.Popen('setsid sleep 600 &', shell=True); time.sleep(0.3); print('begun', flush=True); time.sleep(600)\"",
+    "a subreaper": 'exec python -c "import ctypes, subprocess, time; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); '  # noqa: E501
+    "subprocess.Popen('setsid sleep 600 &', shell=True); time.sleep(0.3); print('begun', flush=True); "
+    'time.sleep(600)"',
 }
 
 
@@ -253,12 +265,16 @@ def spared(ground: Ground) -> None:
     if not shutil.which("tmux"):
         raise Skipped("tmux is not installed")
     socket = ground.root / "t"
-    run = ground.detach("--", "sh", "-c", f"tmux -f /dev/null -S {socket} new-session -d 'sleep 600'; sleep 0.5")
+    run = ground.detach(
+        "--", "sh", "-c", f"tmux -f /dev/null -S {socket} new-session -d 'sleep 600'; sleep 0.5"
+    )
     try:
         assert ground.wait_state(run["id"])["state"] == "done"
         assert "tmux: server" in ground.stoker("show", run["id"]).ok().out
     finally:
-        subprocess.run(["tmux", "-S", str(socket), "kill-server"], env=ground.env, capture_output=True, check=False)
+        subprocess.run(
+            ["tmux", "-S", str(socket), "kill-server"], env=ground.env, capture_output=True, check=False
+        )
 
 
 @attack(ATTACKS, "processes", "a log that fills memory is not kept there")
@@ -303,7 +319,10 @@ def clock(_ground: Ground) -> None:
             assert ground.show(limited["id"])["state"] in ("running", "starting", "stopped")
         assert ground.wait_state(run["id"])["state"] == "done" and ground.log(run["id"]) == numbered(80)
         ended = ground.wait_state(limited["id"], timeout_s=60)
-        assert ended["reason"] == "limit_time" and 12 <= ended["used_s"] < 40, (ended["reason"], ended["used_s"])
+        assert ended["reason"] == "limit_time" and 12 <= ended["used_s"] < 40, (
+            ended["reason"],
+            ended["used_s"],
+        )
         set_clock(0)
     finally:
         left = ground.close()

@@ -1,4 +1,5 @@
-"""Attacks over the wires: a far machine that lies, floods and is cut off; requests that are malformed, huge, or never end."""
+"""Attacks over the wires: a far machine that lies, floods and is cut off;
+requests that are malformed, huge, or never end."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ MEMORY_MAX = 600 << 20  # of the server, whatever is sent to it
 # What stands in the place of the agent on a far machine, as sh.
 ANSWERS = {
     "garbage": "head -c 100000 /dev/urandom",
-    "escapes": "printf '\\033]0;owned\\007\\033[2J{\"error\": \"\\033[31mred\", \"detail\": \"x\\ny\"}\\n'; exit 1",
+    "escapes": 'printf \'\\033]0;owned\\007\\033[2J{"error": "\\033[31mred", "detail": "x\\ny"}\\n\'; exit 1',
     "brackets": "head -c 200000 /dev/zero | tr '\\0' '['",
     "a flood": "exec cat /dev/zero",
-    "a flood of lines": "exec yes '{\"id\": \"x\", \"phase\": \"running\"}'",
+    "a flood of lines": 'exec yes \'{"id": "x", "phase": "running"}\'',
     "a flood of errors": "exec cat /dev/zero >&2",
     "silence": "exec sleep 600",
     "an exit": "exit 255",
@@ -48,7 +49,9 @@ def _far(ground: Ground) -> Iterator[object]:
     words = "\n".join(option.replace("=", " ", 1) for option in sshd.options)
     (folder / "ssh_config").write_text(f"Host far\n HostName 127.0.0.1\n{words}\n")
     ground.home.mkdir(mode=0o700, exist_ok=True)
-    (ground.home / "config.toml").write_text(f'[targets.far]\nhost = "-F {folder}/ssh_config far"\nroot = "{folder}/root"\n')
+    (ground.home / "config.toml").write_text(
+        f'[targets.far]\nhost = "-F {folder}/ssh_config far"\nroot = "{folder}/root"\n'
+    )
     try:
         yield sshd
     finally:
@@ -60,7 +63,9 @@ def _far(ground: Ground) -> Iterator[object]:
 @attack(ATTACKS, "ssh", "the connection of logs -f is cut six times")
 def followed(ground: Ground) -> None:
     with _far(ground) as sshd:
-        run = ground.detach("--target", "far", "--", "python3", "-c", NUMBERED, "80", "0.1", "/dev/null", timeout_s=90)
+        run = ground.detach(
+            "--target", "far", "--", "python3", "-c", NUMBERED, "80", "0.1", "/dev/null", timeout_s=90
+        )
         out = ground.root / "followed"
         with open(out, "wb") as file:
             reader = ground.start_stoker("logs", "-f", run["id"], stdout=file)
@@ -74,7 +79,9 @@ def followed(ground: Ground) -> None:
 @attack(ATTACKS, "ssh", "the machine is gone for good in the middle of logs -f")
 def gone(ground: Ground) -> None:
     with _far(ground) as sshd:
-        run = ground.detach("--target", "far", "--", "python3", "-c", NUMBERED, "100", "0.1", "/dev/null", timeout_s=90)
+        run = ground.detach(
+            "--target", "far", "--", "python3", "-c", NUMBERED, "100", "0.1", "/dev/null", timeout_s=90
+        )
         out = ground.root / "gone"
         with open(out, "wb") as file:
             reader = ground.start_stoker("logs", "-f", run["id"], stdout=file)
@@ -90,7 +97,12 @@ def gone(ground: Ground) -> None:
 def cut_often(ground: Ground) -> None:
     (ground.work / "big").write_bytes(bytes(30_000_000))
     with _far(ground) as sshd:
-        runs = [ground.detach("--target", "far", "--", "python3", "-c", NUMBERED, "40", "0.1", "/dev/null", timeout_s=90) for _ in range(3)]
+        runs = [
+            ground.detach(
+                "--target", "far", "--", "python3", "-c", NUMBERED, "40", "0.1", "/dev/null", timeout_s=90
+            )
+            for _ in range(3)
+        ]
         for _ in range(6):
             until(sshd.connections, 90, "a connection")
             sshd.cut()
@@ -105,7 +117,15 @@ def cut_often(ground: Ground) -> None:
 def names(ground: Ground) -> None:
     with _far(ground):
         mark = ground.root / "owned"
-        words = [f"$(touch {mark})", f"`touch {mark}`", f"; touch {mark} #", f"'\"\n touch {mark}\n", "-oProxyCommand=x", "--", "*"]
+        words = [
+            f"$(touch {mark})",
+            f"`touch {mark}`",
+            f"; touch {mark} #",
+            f"'\"\n touch {mark}\n",
+            "-oProxyCommand=x",
+            "--",
+            "*",
+        ]
         run = ground.detach("--target", "far", "--", "printf", "%s\\n", *words, timeout_s=90)
         ended = ground.wait_state(run["id"], timeout_s=90)
         assert ended["state"] == "done" and not mark.exists(), ended
@@ -118,7 +138,8 @@ def _lies(answer: str) -> Callable[[Ground], None]:
             run = ground.detach("--target", "far", "--", "sleep", "600", timeout_s=90)
             ground.wait_state(run["id"], "running", timeout_s=90)
             agents = Path(sshd.folder) / "root" / "agent"
-            for agent in agents.glob("agent-*/__main__.py"):  # the far machine is somebody else's now: what is asked there answers so
+            # the far machine is somebody else's now: what is asked there answers so
+            for agent in agents.glob("agent-*/__main__.py"):
                 agent.rename(agent.with_suffix(".true"))
                 agent.write_text(f"import os\nos.execv('/bin/sh', ['sh', '-c', {answer!r}])\n")
             peak, until_ = 0, time.monotonic() + 8
@@ -132,8 +153,13 @@ def _lies(answer: str) -> Callable[[Ground], None]:
             for agent in agents.glob("agent-*/__main__.py"):
                 agent.with_suffix(".true").rename(agent)
             ground.stoker("stop", "--force", "--no-wait", run["id"]).ok()
-            ground.wait_state(run["id"], timeout_s=240)  # a question that was never answered is given up after a minute
-            until(lambda: not any(cmdline(pid).startswith("timeout ") for pid in ground.processes()), 100, "the far clocks end what hangs")
+            # a question that was never answered is given up after a minute
+            ground.wait_state(run["id"], timeout_s=240)
+            until(
+                lambda: not any(cmdline(pid).startswith("timeout ") for pid in ground.processes()),
+                100,
+                "the far clocks end what hangs",
+            )
     return act
 
 
@@ -160,26 +186,48 @@ def _send(ground: Ground, data: bytes, timeout_s: float = 60) -> tuple[int, byte
 
 
 def _post(body: bytes, path: str = "/v1/runs") -> bytes:
-    return f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode()  # noqa: E501
+        + body
+    )
 
 
 MALFORMED = [
-    b"\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x00\xff\xfe\r\n\r\n", b"GET /v1/runs HTTP/1.1\r\n\r\n",
-    b"GET /v1/runs/../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /v1/runs/%00 HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET /v1/runs/%ff%fe/show HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /v1/runs?limit=-1 HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"GET /v1/runs?limit=1e999 HTTP/1.1\r\nHost: x\r\n\r\n", b"PUT /v1/runs HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+    b"\r\n\r\n",
+    b"GET\r\n\r\n",
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"\x00\xff\xfe\r\n\r\n",
+    b"GET /v1/runs HTTP/1.1\r\n\r\n",
+    b"GET /v1/runs/../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /v1/runs/%00 HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /v1/runs/%ff%fe/show HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /v1/runs?limit=-1 HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /v1/runs?limit=1e999 HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"PUT /v1/runs HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
     b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
     b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-    b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
-    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 10_000 + b"\r\n",
+    b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n",  # noqa: E501
+    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 10_000 + b"\r\n",
     b"GET /v1/runs/x/attach HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
-    b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", _post(b"{"), _post(b"[]"), _post(b"null"), _post(b"[" * 100_000), _post(b'{"spec": 5}'),
-    _post(b'{"spec": {"command": 5}}'), _post(b'{"spec": {"command": []}}'), _post(b'{"spec": {"command": ["x"], "folder": "x"}}'),
-    _post(b'{"spec": {"command": ["x"], "folder": "/", "id": "../../x"}}'), _post(b'{"spec": {"command": ["\\u0000"], "folder": "/"}}'),
+    b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+    _post(b"{"),
+    _post(b"[]"),
+    _post(b"null"),
+    _post(b"[" * 100_000),
+    _post(b'{"spec": 5}'),
+    _post(b'{"spec": {"command": 5}}'),
+    _post(b'{"spec": {"command": []}}'),
+    _post(b'{"spec": {"command": ["x"], "folder": "x"}}'),
+    _post(b'{"spec": {"command": ["x"], "folder": "/", "id": "../../x"}}'),
+    _post(b'{"spec": {"command": ["\\u0000"], "folder": "/"}}'),
     _post(b'{"spec": {"command": ["x"], "folder": "/"}, "env": {"A": 1}}'),
     _post(b'{"spec": {"command": ["x"], "folder": "/"}, "stdin": "%"}'),
-    _post(b'{"spec": {"command": ["x"], "folder": "/", "grace_s": [1e999, -1]}}'), _post(b'{"grace_s": NaN}', "/v1/runs/x/stop"),
-    _post(b'{"seconds": 1e999}', "/v1/runs/x/keep"), _post(b'{"older_s": "x"}', "/v1/gc"), _post(b"x" * (2 << 20), "/v1/gc"),
+    _post(b'{"spec": {"command": ["x"], "folder": "/", "grace_s": [1e999, -1]}}'),
+    _post(b'{"grace_s": NaN}', "/v1/runs/x/stop"),
+    _post(b'{"seconds": 1e999}', "/v1/runs/x/keep"),
+    _post(b'{"older_s": "x"}', "/v1/gc"),
+    _post(b"x" * (2 << 20), "/v1/gc"),
     _post(b'{"pid": 1}', "/v1/server/stop"),
 ]
 

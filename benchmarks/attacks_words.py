@@ -24,7 +24,9 @@ pathlib.Path(sys.argv[1]).touch()
 def _bad(text: bytes) -> list[bytes]:
     """What a terminal would obey, or read from right to left, and lines that nobody of Stoker's wrote."""
     marks = (b"\x1b[31m", b"\xc2\x9b", b"\x9b", "\u202e".encode())
-    return [mark for mark in marks if mark in text] + [line for line in text.splitlines() if line.startswith(b"forged line")]
+    return [mark for mark in marks if mark in text] + [
+        line for line in text.splitlines() if line.startswith(b"forged line")
+    ]
 
 
 def _told(ground: Ground, more: str) -> None:
@@ -59,13 +61,19 @@ def files(ground: Ground) -> None:
 
 @attack(ATTACKS, GROUP, "escapes in the reason of stop.json")
 def stop_reason(ground: Ground) -> None:
-    _told(ground, """(a / "stop.json").write_text('{"reason": "' + evil + '", "grace_s": [0, 0]}'); time.sleep(100)""")
+    _told(
+        ground,
+        """(a / "stop.json").write_text('{"reason": "' + evil + '", "grace_s": [0, 0]}'); time.sleep(100)""",
+    )
 
 
 @attack(ATTACKS, GROUP, "escapes in a forged exit.json")
 def forged_exit(ground: Ground) -> None:
-    _told(ground, """(a / "exit.json").write_text('{"code": 1, "reason": "' + evil + '", "signal_name": "' + evil + '", "evidence": '
-    '{"detail": "' + evil + '", "tail": "' + evil + '", "' + evil + '": "' + evil + '"}}'); time.sleep(15)""")
+    _told(
+        ground,
+        """(a / "exit.json").write_text('{"code": 1, "reason": "' + evil + '", "signal_name": "' + evil + '", "evidence": '
+    '{"detail": "' + evil + '", "tail": "' + evil + '", "' + evil + '": "' + evil + '"}}'); time.sleep(15)""",  # noqa: E501
+    )
 
 
 @attack(ATTACKS, GROUP, "an exception with escapes")
@@ -75,7 +83,10 @@ def exception(ground: Ground) -> None:
 
 @attack(ATTACKS, GROUP, "file names with escapes and raw bytes")
 def file_names(ground: Ground) -> None:
-    _told(ground, """os.chdir(os.path.dirname(sys.argv[0]) or "."); os.close(os.open(b"\\x9b31m\\x1b[31m", os.O_CREAT)); time.sleep(100)""")
+    _told(
+        ground,
+        """os.chdir(os.path.dirname(sys.argv[0]) or "."); os.close(os.open(b"\\x9b31m\\x1b[31m", os.O_CREAT)); time.sleep(100)""",  # noqa: E501
+    )
 
 
 @attack(ATTACKS, GROUP, "names that no run may have", quick=True)

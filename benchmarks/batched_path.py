@@ -1,8 +1,10 @@
-"""What a batch costs that is read at once instead of picture by picture: `python benchmarks/run.py --only batched-path`.
+"""What a batch costs that is read at once instead of picture by picture:
+`python benchmarks/run.py --only batched-path`.
 
-60,000 pictures of 28x28 in memory, each through PIL, ToTensor and Normalize, in batches of 64 from an unmodified script's DataLoader: as
-it is, and with the batched path that settings put in. Both loaders live in one process, on one thread, and take turns in ABBA order. First
-every batch of one pass is compared: the same samples, in the same order, to the last bit.
+60,000 pictures of 28x28 in memory, each through PIL, ToTensor and Normalize, in batches of 64 from an
+unmodified script's DataLoader: as it is, and with the batched path that settings put in.
+Both loaders live in one process, on one thread, and take turns in ABBA order.
+First every batch of one pass is compared: the same samples, in the same order, to the last bit.
 """
 
 from __future__ import annotations
@@ -105,17 +107,45 @@ print(json.dumps({"why": why, "compared": compared, "mismatches": mismatches, "t
 def rows(ground: Ground | None, short: bool) -> list[Row]:
     """For the page of all benchmarks."""
     sizes = ("20000", "4", "6") if short else ("60000", "20", "40")
-    done = subprocess.run([sys.executable, "-c", SIDES, str(REPO / "src"), *sizes, str(COMPARED)], capture_output=True, text=True,
-                          timeout=600, check=False, env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+    done = subprocess.run(
+        [sys.executable, "-c", SIDES, str(REPO / "src"), *sizes, str(COMPARED)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+    )
     if done.returncode:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}")
+        raise RuntimeError(
+            done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"
+        )
     told = json.loads(done.stdout)
     if told["why"] != [""]:
         raise RuntimeError(f"the batched path was left: {told['why'][-1]}")
     slow, fast = told["times"]
     value, low, high = ratio(slow, fast)
-    detail = f"{64 / statistics.median(slow):,.0f} and {64 / statistics.median(fast):,.0f} samples a second of CPU time"
-    return [Row(name="a data set through PIL, ToTensor, Normalize: batches of 64 read at once", value=value, low=low, high=high,
-                target=TARGET, unit="x", best="high", n=len(slow), detail=detail),
-            Row(name="samples that differ from those read one by one", value=told["mismatches"], target=0, unit="",
-                n=told["compared"], detail=f"{told['compared']:,} compared, bit by bit and in their order")]
+    detail = (
+        f"{64 / statistics.median(slow):,.0f} and {64 / statistics.median(fast):,.0f} samples a second of "
+        "CPU time"
+    )
+    return [
+        Row(
+            name="a data set through PIL, ToTensor, Normalize: batches of 64 read at once",
+            value=value,
+            low=low,
+            high=high,
+            target=TARGET,
+            unit="x",
+            best="high",
+            n=len(slow),
+            detail=detail,
+        ),
+        Row(
+            name="samples that differ from those read one by one",
+            value=told["mismatches"],
+            target=0,
+            unit="",
+            n=told["compared"],
+            detail=f"{told['compared']:,} compared, bit by bit and in their order",
+        ),
+    ]

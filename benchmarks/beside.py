@@ -54,9 +54,22 @@ def training(ground: Ground, short: bool) -> list[Row]:
     fine = f"over {took:.0f} s, clock ticks of {1000 // os.sysconf('SC_CLK_TCK')} ms"
     assert pids == ground.caretakers(run["id"]), "a caretaker was replaced during the measurement"
     ground.stoker("stop", "--force", run["id"]).ok()
-    return [Row(name="holder + agent beside a training run: CPU of one core", value=100 * used / took, target=0.5, unit="%", detail=fine),
-            Row(name="holder + agent beside a training run: RSS", value=peak / 1e6, target=30, unit="MB",
-                detail=f"holder {memory_bytes(pids[0]) / 1e6:.1f} MB" if memory_bytes(pids[0]) else "")]
+    return [
+        Row(
+            name="holder + agent beside a training run: CPU of one core",
+            value=100 * used / took,
+            target=0.5,
+            unit="%",
+            detail=fine,
+        ),
+        Row(
+            name="holder + agent beside a training run: RSS",
+            value=peak / 1e6,
+            target=30,
+            unit="MB",
+            detail=f"holder {memory_bytes(pids[0]) / 1e6:.1f} MB" if memory_bytes(pids[0]) else "",
+        ),
+    ]
 
 
 def idle_server(ground: Ground, short: bool) -> list[Row]:
@@ -70,5 +83,12 @@ def idle_server(ground: Ground, short: bool) -> list[Row]:
     before, began = cpu_seconds(pid), time.monotonic()
     time.sleep(4 if short else 60)
     took = time.monotonic() - began
-    return [Row(name="idle server: CPU of one core", value=100 * (cpu_seconds(pid) - before) / took, target=0.5, unit="%",
-                detail=f"over {took:.0f} s, RSS {memory_bytes(pid) / 1e6:.0f} MB")]
+    return [
+        Row(
+            name="idle server: CPU of one core",
+            value=100 * (cpu_seconds(pid) - before) / took,
+            target=0.5,
+            unit="%",
+            detail=f"over {took:.0f} s, RSS {memory_bytes(pid) / 1e6:.0f} MB",
+        )
+    ]

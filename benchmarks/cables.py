@@ -1,7 +1,9 @@
-"""Claim: whenever the cable of a machine is pulled out, and for however long, its runs end right and nothing is lost.
+"""Claim: whenever the cable of a machine is pulled out, and for however long,
+its runs end right and nothing is lost.
 
-Each machine is a network namespace with an sshd. A journey is one run whose cable is pulled out in named phases. The test of the
-same name has a dozen cuts; this has a hundred.
+Each machine is a network namespace with an sshd.
+A journey is one run whose cable is pulled out in named phases.
+The test of the same name has a dozen cuts; this has a hundred.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ RESULTS = 2
 RATE = 8.0  # megabits a second: a transfer lasts long enough to be cut
 PHASES = ("staging in", "start", "run", "log", "staging out")
 STOP_PHASES = ("run", "log", "stop")
-# Prints lines until it is told that they are enough, or to stop; then writes its results. argv: a folder that the test sees too.
+# Prints lines until it is told that they are enough, or to stop; then writes its results. argv: a folder that
+# the test sees too.
 TRAIN = f"""
 import hashlib, os, signal, sys, time
 marks = sys.argv[1]
@@ -54,7 +57,8 @@ mark("ended", str(i))
 
 @dataclass
 class Journey:
-    """One run on a machine, with its cable out in each of `cuts`: (phase, seconds). `wrong` tells what was not right."""
+    """One run on a machine, with its cable out in each of `cuts`: (phase, seconds).
+    `wrong` tells what was not right."""
 
     ground: Ground
     machine: far.Far
@@ -62,7 +66,8 @@ class Journey:
     cuts: Sequence[tuple[str, float]]
     name: str = ""
     wrong: list[str] = field(default_factory=list)
-    back_s: list[float] = field(default_factory=list)  # from the cable in until the next thing was seen to happen
+    # from the cable in until the next thing was seen to happen
+    back_s: list[float] = field(default_factory=list)
     run_id: str = ""
 
     def go(self) -> None:
@@ -86,14 +91,18 @@ class Journey:
         there = far.far_root(self.ground, self.number) / "runs"
         log = there / self.run_id / "attempts" / "1" / "out.log"
         with open(self.marks / "followed", "wb") as out:
-            following = self.ground.start_stoker("logs", "-f", self.run_id, stdout=out, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+            following = self.ground.start_stoker(
+                "logs", "-f", self.run_id, stdout=out, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+            )
         self._cut(planned, "staging in", lambda: _bytes_in(cache) > before + 50_000)
         self._cut(planned, "start", log.parent.exists)
         self._cut(planned, "run", lambda: _size(log) > 500)
         self._cut(planned, "log", lambda: _size(self.marks / "followed") > 500)
         stopping = None
         if "stop" in planned:
-            stopping = self.ground.start_stoker("stop", self.run_id, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            stopping = self.ground.start_stoker(
+                "stop", self.run_id, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            )
             self._cut(planned, "stop", (self.marks / "stopping").exists)
         else:
             (self.marks / "enough").touch()
@@ -132,7 +141,9 @@ class Journey:
         shown = self.ground.show(self.run_id)
         wanted = "stopped" if stopping else "done"
         if shown["state"] != wanted or (not stopping and ended != 0):
-            self.wrong.append(f"{self.name}: {shown['state']} ({shown['reason']}), exit code {ended}, instead of {wanted}")
+            self.wrong.append(
+                f"{self.name}: {shown['state']} ({shown['reason']}), exit code {ended}, instead of {wanted}"
+            )
         if stopping is not None and stopping.wait(LONGEST_S) != 0:
             self.wrong.append(f"{self.name}: stoker stop said {stopping.stderr.read()!r}")
         if (code := following.wait(LONGEST_S)) != 0:
@@ -140,16 +151,25 @@ class Journey:
         lines = int((self.marks / "ended").read_text())
         digest = hashlib.sha256(self.payload).hexdigest()
         expected = f"payload {digest}\n" + "".join(f"line {i}\n" for i in range(lines)) + "end\n"
-        for what, text in (("the log there", log.read_bytes()), ("stoker logs", self.ground.stoker("logs", self.run_id).ok().stdout),
-                           ("stoker logs -f", (self.marks / "followed").read_bytes())):
+        for what, text in (
+            ("the log there", log.read_bytes()),
+            ("stoker logs", self.ground.stoker("logs", self.run_id).ok().stdout),
+            ("stoker logs -f", (self.marks / "followed").read_bytes()),
+        ):
             if text != expected.encode():
-                self.wrong.append(f"{self.name}: {what} is not what was printed: {_difference(text, expected.encode())}")
+                self.wrong.append(
+                    f"{self.name}: {what} is not what was printed: {_difference(text, expected.encode())}"
+                )
         if (starts := (self.marks / "starts").read_text().split()) and len(starts) != 1:
             self.wrong.append(f"{self.name}: started {len(starts)} times")
         if len(list(log.parent.parent.iterdir())) != 1:
             self.wrong.append(f"{self.name}: more than one attempt")
         home = [self.folder / f"result{n}.bin" for n in range(RESULTS)]
-        until(lambda: all(path.exists() for path in home), LONGEST_S, f"the results of {self.name}: {shown['outputs']}")
+        until(
+            lambda: all(path.exists() for path in home),
+            LONGEST_S,
+            f"the results of {self.name}: {shown['outputs']}",
+        )
         self._look_for_torn("at the end")
         self.back_s.append(time.monotonic() - began)
 
@@ -172,7 +192,8 @@ def side_by_side(journeys: Sequence[Sequence[Journey]]) -> None:
 
 
 def planned(cuts: int, machines: int, longest_s: float, seed: int = 1) -> list[list[list[tuple[str, float]]]]:
-    """For each machine its journeys, for each journey its cuts: all phases alike, outages from 1 s to the longest."""
+    """For each machine its journeys, for each journey its cuts:
+    all phases alike, outages from 1 s to the longest."""
     chance = random.Random(seed)
     plans: list[list[list[tuple[str, float]]]] = [[] for _ in range(machines)]
     left, turn = cuts, 0
@@ -193,15 +214,25 @@ def measured(ground: Ground, plans: list[list[list[tuple[str, float]]]], short: 
     count, longest_s = len(plans), max(seconds for mine in plans for cuts in mine for _, seconds in cuts)
     began = time.monotonic()
     with far.machines(ground, count, short=short) as machines:
-        lists = [[Journey(ground, machines[n], n, cuts, f"m{n}-{i}") for i, cuts in enumerate(mine)] for n, mine in enumerate(plans)]
+        lists = [
+            [Journey(ground, machines[n], n, cuts, f"m{n}-{i}") for i, cuts in enumerate(mine)]
+            for n, mine in enumerate(plans)
+        ]
         side_by_side(lists)
     journeys = [each for mine in lists for each in mine]
     wrong = [text for each in journeys for text in each.wrong]
     total = sum(len(each.cuts) for each in journeys)
     back = [seconds for each in journeys for seconds in each.back_s]
-    worst = f"; all home {statistics.median(back):.1f} s after the last event, at most {max(back):.1f} s" if back else ""
-    detail = (f"{len(journeys)} runs on {count} machines in {time.monotonic() - began:.0f} s, outages of 1 to {longest_s:g} s{worst}; "
-              f"first: {(wrong or ['none'])[0][:300]}")
+    worst = (
+        f"; all home {statistics.median(back):.1f} s after the last event, at most {max(back):.1f} s"
+        if back
+        else ""
+    )
+    detail = (
+        f"{len(journeys)} runs on {count} machines in {time.monotonic() - began:.0f} s, outages of 1 to "
+        f"{longest_s:g} s{worst}; "
+        f"first: {(wrong or ['none'])[0][:300]}"
+    )
     name = f"cable out {total} times: what was wrong afterwards"
     return [Row(name=name, value=len(wrong), target=0, unit="", n=total, detail=detail)]
 
@@ -218,5 +249,10 @@ def _bytes_in(folder: Path) -> int:
 
 
 def _difference(text: bytes, expected: bytes) -> str:
-    at = next((i for i, (a, b) in enumerate(zip(text, expected, strict=False)) if a != b), min(len(text), len(expected)))
-    return json.dumps({"bytes": [len(text), len(expected)], "differ_at": at, "there": repr(text[at - 20:at + 40])})
+    at = next(
+        (i for i, (a, b) in enumerate(zip(text, expected, strict=False)) if a != b),
+        min(len(text), len(expected)),
+    )
+    return json.dumps(
+        {"bytes": [len(text), len(expected)], "differ_at": at, "there": repr(text[at - 20 : at + 40])}
+    )

@@ -1,7 +1,8 @@
 """What the clock costs that runs in every training: `python benchmarks/run.py --only clock`.
 
-CPU seconds of the training thread, so that what else this machine does counts little. One process imports torch and forks pairs, one
-with the clock and one without: the same code at the same addresses. They live side by side and take turns in ABBA order.
+CPU seconds of the training thread, so that what else this machine does counts little.
+One process imports torch and forks pairs, one with the clock and one without:
+the same code at the same addresses. They live side by side and take turns in ABBA order.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from benchmarks.measure import Row, difference, ratio  # noqa: E402
 TINY_US = 6.0  # that much the clock may add to a step of some 300 us
 SHARE = 1.0  # %; of steps of 1 ms and more
 MODELS = ("mlp", "convolutions", "lstm", "transformer", "many small modules")
-# For each line `MODEL STEPS BLOCKS` on stdin: a pair, and its seconds a step as two lists, with the clock and without.
+# For each line `MODEL STEPS BLOCKS` on stdin: a pair, and its seconds a step as two lists,
+# with the clock and without.
 PAIRS = """
 import json, os, signal, sys, time, types
 sys.path.insert(0, sys.argv[1])
@@ -119,7 +121,7 @@ def pair(name, steps, blocks):
 for line in sys.stdin:
     name, steps, blocks = line.rsplit(" ", 2)
     print(json.dumps(pair(name, int(steps), int(blocks))), flush=True)
-"""
+"""  # noqa: E501
 
 
 class Pairs:
@@ -132,8 +134,13 @@ class Pairs:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("STOKER", "PYTHON"))}
         env = {**kept, "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
                "STOKER_HOOKS": str(base / "attempt" / "hooks")}
-        self._process = subprocess.Popen([sys.executable, "-c", PAIRS, str(lay_out(base))], env=env, stdin=subprocess.PIPE,
-                                         stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", PAIRS, str(lay_out(base))],
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def of(self, name: str, *, steps: int, blocks: int, times: int) -> tuple[list[float], list[float]]:
         """Seconds a step in blocks of `steps`: (with the clock, without), over `times` pairs."""
@@ -167,8 +174,16 @@ def rows(ground: Ground | None, short: bool) -> list[Row]:
 def tiny(pairs: Pairs, short: bool) -> Row:
     on, off = pairs.of("tiny", steps=50, blocks=10 if short else 60, times=1 if short else 10)
     value, low, high = (1e6 * each for each in difference(on, off))
-    return Row(name="the clock in a loop of tiny steps", value=value, low=low, high=high, target=TINY_US, unit="us a step", n=len(on),
-               detail=f"CPU of a step {1e6 * statistics.median(off):.0f} us without")
+    return Row(
+        name="the clock in a loop of tiny steps",
+        value=value,
+        low=low,
+        high=high,
+        target=TINY_US,
+        unit="us a step",
+        n=len(on),
+        detail=f"CPU of a step {1e6 * statistics.median(off):.0f} us without",
+    )
 
 
 def shares(pairs: Pairs, short: bool) -> Row:
@@ -180,5 +195,13 @@ def shares(pairs: Pairs, short: bool) -> Row:
     worst = max(found, key=lambda name: found[name][0][0])
     value, low, high = found[worst][0]
     told = ", ".join(f"{name} {ms:.1f} ms {spread[0]:+.2f} %" for name, (spread, ms, _) in found.items())
-    return Row(name=f"the clock in steps of 1 ms and more, worst of {len(found)}", value=value, low=low, high=high, target=SHARE, unit="%",
-               n=found[worst][2], detail=told)
+    return Row(
+        name=f"the clock in steps of 1 ms and more, worst of {len(found)}",
+        value=value,
+        low=low,
+        high=high,
+        target=SHARE,
+        unit="%",
+        n=found[worst][2],
+        detail=told,
+    )

@@ -1,4 +1,5 @@
-"""What the console costs with thousands of runs: first page, a run with 20 curves, lateness, ten open pages; TensorBoard beside it."""
+"""What the console costs with thousands of runs:
+first page, a run with 20 curves, lateness, ten open pages; TensorBoard beside it."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ for step in itertools.count():
     time.sleep(2)
 """
 PAGES = ("/runs",) * 4 + ("/runs/many",) * 2 + ("/runs/live-0",) * 2 + ("/sweeps", "/machines")
-OPTIONS = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync".split()
+OPTIONS = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync".split()  # noqa: E501
 
 
 def rows(ground: Ground, short: bool) -> list[Row]:
@@ -49,30 +50,70 @@ def rows(ground: Ground, short: bool) -> list[Row]:
     ground.wait_state("small", "done", timeout_s=120)
     copies(ground, small["id"], count - live - 3, folders=True)
     with ThreadPoolExecutor(STARTED_AT_ONCE) as pool:
-        list(pool.map(lambda n: ground.detach("--name", f"live-{n}", "--no-hooks", "--", sys.executable, "live.py", timeout_s=300),
-                      range(live)))
+        list(
+            pool.map(
+                lambda n: ground.detach(
+                    "--name", f"live-{n}", "--no-hooks", "--", sys.executable, "live.py", timeout_s=300
+                ),
+                range(live),
+            )
+        )
     console = ground.start_stoker("ui", "--json", stdout=subprocess.PIPE)
     link = json.loads(console.stdout.readline())["url"]
     ask = asker(link)
     about = f"{count} runs, {live} live"
     first = seconds(lambda: ask("/runs"))
     again = statistics.median(seconds(lambda: ask("/runs")) for _ in range(5))
-    numbers = statistics.median(seconds(lambda: (ask("/runs/many"), ask(f"/curves.json?run={model['id']}&points=600&all=1")))
-                                for _ in range(5))
+    numbers = statistics.median(
+        seconds(lambda: (ask("/runs/many"), ask(f"/curves.json?run={model['id']}&points=600&all=1")))
+        for _ in range(5)
+    )
     opened, reopened = opened_again(ground, ask, large["id"], 1 if short else 3)
     pids = [console.pid, ground.server_pid()]
     used, memory = ten_pages(ground, link.split("/enter")[0], pids, 6 if short else 30)
     return [
-        Row(name="console: the list of runs", value=1000 * again, target=300, unit="ms",
-            detail=f"{about}; the first time {1000 * first:.0f} ms"),
-        Row(name=f"console: a run with {CURVES} curves", value=1000 * numbers, target=500, unit="ms", detail="page and curves"),
-        Row(name=f"console: a run of {points:,} points, after a restart of the server", value=1000 * statistics.median(reopened),
-            target=500, unit="ms", detail=f"page and curves; the first time ever {opened:.1f} s"),
-        Row(name="console: lateness of a change", value=lateness(ground, ask), target=1, unit="s", detail="a tag that the CLI adds"),
-        Row(name="console: CPU of ten open pages, of one core", value=sum(used), target=25, unit="%",
-            detail=f"{about}; console {used[0]:.0f} %, server {used[1]:.0f} %"),
-        Row(name="console: memory of ten open pages", value=memory[0] / 1e6, target=250, unit="MB",
-            detail=f"console; server {memory[1] / 1e6:.0f} MB"),
+        Row(
+            name="console: the list of runs",
+            value=1000 * again,
+            target=300,
+            unit="ms",
+            detail=f"{about}; the first time {1000 * first:.0f} ms",
+        ),
+        Row(
+            name=f"console: a run with {CURVES} curves",
+            value=1000 * numbers,
+            target=500,
+            unit="ms",
+            detail="page and curves",
+        ),
+        Row(
+            name=f"console: a run of {points:,} points, after a restart of the server",
+            value=1000 * statistics.median(reopened),
+            target=500,
+            unit="ms",
+            detail=f"page and curves; the first time ever {opened:.1f} s",
+        ),
+        Row(
+            name="console: lateness of a change",
+            value=lateness(ground, ask),
+            target=1,
+            unit="s",
+            detail="a tag that the CLI adds",
+        ),
+        Row(
+            name="console: CPU of ten open pages, of one core",
+            value=sum(used),
+            target=25,
+            unit="%",
+            detail=f"{about}; console {used[0]:.0f} %, server {used[1]:.0f} %",
+        ),
+        Row(
+            name="console: memory of ten open pages",
+            value=memory[0] / 1e6,
+            target=250,
+            unit="MB",
+            detail=f"console; server {memory[1] / 1e6:.0f} MB",
+        ),
         *tensorboard(ground, model["id"]),
     ]
 
@@ -87,12 +128,18 @@ def huge(ground: Ground, points: int) -> dict:
         f.write(json.dumps({"begin": 1.0, "pid": 7}) + "\n")
         for step in range(points // CURVES):
             values = ", ".join(f'"metric{n}": {1 / (step + n + 1):.5f}' for n in range(CURVES))
-            f.write(f'{{"step": {step}, "at": {step / 100:.2f}, "from": "tensorboard", "pid": 7, "values": {{{values}}}}}\n')
+            f.write(
+                f'{{"step": {step}, "at": {step / 100:.2f}, "from": "tensorboard", "pid": 7, "values": '
+                f'{{{values}}}}}\n'
+            )
     return run
 
 
-def opened_again(ground: Ground, ask: Callable[[str], bytes], run_id: str, restarts: int) -> tuple[float, list[float]]:
-    """Seconds until a run of very many points is on the page: the first time ever, and then after restarts of the server."""
+def opened_again(
+    ground: Ground, ask: Callable[[str], bytes], run_id: str, restarts: int
+) -> tuple[float, list[float]]:
+    """Seconds until a run of very many points is on the page:
+    the first time ever, and then after restarts of the server."""
     def ask_both() -> float:
         return seconds(lambda: (ask(f"/runs/{run_id}"), ask(f"/curves.json?run={run_id}&points=600&all=1")))
     first, again = ask_both(), []
@@ -129,8 +176,11 @@ def lateness(ground: Ground, ask: Callable[[str], bytes]) -> float:
     return statistics.median(found)
 
 
-def ten_pages(ground: Ground, address: str, pids: list[int], window_s: float) -> tuple[list[float], list[int]]:
-    """CPU (percent of a core) and memory of the processes while ten pages are open in Chromium, all in sight."""
+def ten_pages(
+    ground: Ground, address: str, pids: list[int], window_s: float
+) -> tuple[list[float], list[int]]:
+    """CPU (percent of a core) and memory of the processes while ten pages are open in Chromium,
+    all in sight."""
     from playwright.sync_api import sync_playwright
 
     link = ground.stoker("ui", "--json").json()["url"]
@@ -158,8 +208,12 @@ def tensorboard(ground: Ground, run_id: str) -> list[Row]:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     began = time.monotonic()
-    process = subprocess.Popen([Path(BIN, "tensorboard"), "--logdir", folder, "--port", str(port), "--host", "127.0.0.1"],
-                               env=ground.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [Path(BIN, "tensorboard"), "--logdir", folder, "--port", str(port), "--host", "127.0.0.1"],
+        env=ground.env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     ground.keep(process)
 
     def drawn() -> bool:
@@ -174,5 +228,12 @@ def tensorboard(ground: Ground, run_id: str) -> list[Row]:
     memory = sum(memory_bytes(pid) for pid in (process.pid, *children(process.pid)))
     process.kill()
     process.wait()
-    return [Row(name="TensorBoard: from its start to the curves of the same run", value=took, target=None, unit="s"),
-            Row(name="TensorBoard: memory with one run", value=memory / 1e6, target=None, unit="MB")]
+    return [
+        Row(
+            name="TensorBoard: from its start to the curves of the same run",
+            value=took,
+            target=None,
+            unit="s",
+        ),
+        Row(name="TensorBoard: memory with one run", value=memory / 1e6, target=None, unit="MB"),
+    ]

@@ -1,7 +1,8 @@
 """Does a crash read as under plain python? `python benchmarks/run.py --only crashes`.
 
-45 scripts of tests/crashes/scripts, three for each of 15 kinds of errors, were written without a look at the hooks. Each runs under plain
-python and under `stoker run`; compared are stderr (with stdout and the exit code), and the place that `stoker show` names.
+45 scripts of tests/crashes/scripts, three for each of 15 kinds of errors, were written without a look at the
+hooks. Each runs under plain python and under `stoker run`;
+compared are stderr (with stdout and the exit code), and the place that `stoker show` names.
 """
 
 from __future__ import annotations
@@ -31,8 +32,19 @@ def rows(ground: Ground, short: bool) -> list[Row]:
     verdicts = list(judging.verdicts(ground, SHORT if short else judging.NAMES))
     unlike = [v.name for v in verdicts if v.unlike]
     wrong = [v.name for v in verdicts if v.reason]
-    return [_row("crashing scripts: stderr equal", len(verdicts), unlike), _row("crashing scripts: reason right", len(verdicts), wrong)]
+    return [
+        _row("crashing scripts: stderr equal", len(verdicts), unlike),
+        _row("crashing scripts: reason right", len(verdicts), wrong),
+    ]
 
 
 def _row(name: str, n: int, missed: list[str]) -> Row:
-    return Row(name=name, value=n - len(missed), target=n, unit="", best="high", n=n, detail=f"not: {', '.join(missed) or 'none'}")
+    return Row(
+        name=name,
+        value=n - len(missed),
+        target=n,
+        unit="",
+        best="high",
+        n=n,
+        detail=f"not: {', '.join(missed) or 'none'}",
+    )

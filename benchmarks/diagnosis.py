@@ -1,8 +1,10 @@
-"""Does the tuner name the right cause? `python benchmarks/diagnosis.py [--half dev] [--short] [--seconds S] [--json FILE] [NAME ...]`.
+"""Does the tuner name the right cause? `python benchmarks/diagnosis.py [--half dev] [--short] [--seconds S]
+[--json FILE] [NAME ...]`.
 
-Each script of tests/faults is probed as `stoker tune` does it (no race, no setting tried in the end), and what the rules say is compared
-with the truth beside it. On a machine that others use "another process uses the cores" is true of every script, and passed over where it
-was not planted. The sealed half is for one run, when no rule is changed any more.
+Each script of tests/faults is probed as `stoker tune` does it (no race, no setting tried in the end), and
+what the rules say is compared with the truth beside it.
+On a machine that others use "another process uses the cores" is true of every script, and passed over where
+it was not planted. The sealed half is for one run, when no rule is changed any more.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from stoker.tune.findings import Findings  # noqa: E402
 SECONDS = search.PROBE_SHARE * search.Options().seconds  # what a search of a minute gives its probe
 SHORT = ("debug_left", "asks_first")  # a fault, and a script to be left alone
 RIGHT_FIRST, REFUSED = 0.9, 1.0  # P3c, P3e: shares of the cases of a kind
-_HOW = {"stdin": "needs_stdin", "network": "network_writes", "error": "fails_itself"}  # a trial that came to no facts
+# a trial that came to no facts
+_HOW = {"stdin": "needs_stdin", "network": "network_writes", "error": "fails_itself"}
 
 
 @dataclass
@@ -93,7 +96,15 @@ def probed(half: str, names: list[str], seconds: float) -> Iterator[Probed]:
 
 
 def _probe(command: trial.Command, seconds: float, parent: Path) -> trial.Ended:
-    order = {"mode": "probe", "seconds": seconds, "steps": 0, "seed": None, "settings": {}, "try": list(search.TRY), "network": False}
+    order = {
+        "mode": "probe",
+        "seconds": seconds,
+        "steps": 0,
+        "seed": None,
+        "settings": {},
+        "try": list(search.TRY),
+        "network": False,
+    }
     probe = trial.Trial(command, order, parent).start()
     try:
         return probe.wait(search.FIRST_STEP_S + seconds + search.OVER_S, start_s=search.FIRST_STEP_S)
@@ -103,19 +114,36 @@ def _probe(command: trial.Command, seconds: float, parent: Path) -> trial.Ended:
 
 
 def judged(case: object, how: str, found: Findings) -> Verdict:
-    """The verdict on one case. A fault: is its first cause the first that was named? Optimal: was none? To be refused: all its knobs?"""
+    """The verdict on one case. A fault: is its first cause the first that was named? Optimal:
+    was none? To be refused: all its knobs?"""
     refused = {(r.knob, r.reason) for r in found.refusals}
     if how in _HOW and not any(k == "all" for k, _ in refused):
         refused.add(("all", _HOW[how]))
     if case.kind == "refuse":
         right = all({(knob, case.reason), ("all", case.reason)} & refused for knob in case.refuse)
-        return Verdict(case.name, case.kind, case.reason, sorted({reason for _, reason in refused}), right, how=how)
+        return Verdict(
+            case.name, case.kind, case.reason, sorted({reason for _, reason in refused}), right, how=how
+        )
     disturbed = not case.neighbour and any(c.name == "neighbour" for c in found.causes)
     causes = [c for c in found.causes if c.name != "neighbour" or case.neighbour]
-    right = not causes if case.kind == "optimal" else bool(causes) and causes[0].name in (case.cause, *case.accept)
+    right = (
+        not causes
+        if case.kind == "optimal"
+        else bool(causes) and causes[0].name in (case.cause, *case.accept)
+    )
     wrongly = any(knob == "all" or knob in case.helps for knob, _ in refused)
     shares = [round(c.share.value, 3) if c.share else None for c in causes]
-    return Verdict(case.name, case.kind, case.cause, [c.name for c in causes], right and how == "facts", wrongly, shares, how, disturbed)
+    return Verdict(
+        case.name,
+        case.kind,
+        case.cause,
+        [c.name for c in causes],
+        right and how == "facts",
+        wrongly,
+        shares,
+        how,
+        disturbed,
+    )
 
 
 def scored(verdicts: list[Verdict]) -> list[Row]:
@@ -126,29 +154,58 @@ def scored(verdicts: list[Verdict]) -> list[Row]:
         found.append(_row("tuner: right first cause", faults, RIGHT_FIRST))
     if good := kinds["optimal"]:
         bad = [v for v in good if v.said]
-        found.append(Row(name="tuner: optimal scripts with an invented cause", value=len(bad), target=0, unit="", n=len(good),
-                         detail=", ".join(f"{v.name}: {v.said[0]}" for v in bad)))
+        found.append(
+            Row(
+                name="tuner: optimal scripts with an invented cause",
+                value=len(bad),
+                target=0,
+                unit="",
+                n=len(good),
+                detail=", ".join(f"{v.name}: {v.said[0]}" for v in bad),
+            )
+        )
     if to_refuse := kinds["refuse"]:
         found.append(_row("tuner: refused, with the right reason", to_refuse, REFUSED))
     if tunable := kinds["fault"] + kinds["optimal"]:
         bad = [v for v in tunable if v.wrongly_refused]
-        found.append(Row(name="tuner: good scripts refused", value=len(bad), target=0, unit="", n=len(tunable),
-                         detail=", ".join(v.name for v in bad)))
+        found.append(
+            Row(
+                name="tuner: good scripts refused",
+                value=len(bad),
+                target=0,
+                unit="",
+                n=len(tunable),
+                detail=", ".join(v.name for v in bad),
+            )
+        )
     return found
 
 
 def _row(name: str, verdicts: list[Verdict], target: float) -> Row:
-    missed = [f"{v.name}: {v.truth}, said {v.said[0] if v.said else v.how or 'nothing'}" for v in verdicts if not v.right]
+    missed = [
+        f"{v.name}: {v.truth}, said {v.said[0] if v.said else v.how or 'nothing'}"
+        for v in verdicts
+        if not v.right
+    ]
     right = sum(v.right for v in verdicts)
     busy = sum(v.disturbed for v in verdicts)
     missed += [f"{busy} while other processes had the cores"] if busy else []
-    return Row(name=name, value=100 * right / len(verdicts), target=100 * target, unit="%", best="high", n=len(verdicts),
-               detail="; ".join([f"{right} of {len(verdicts)}", *missed]))
+    return Row(
+        name=name,
+        value=100 * right / len(verdicts),
+        target=100 * target,
+        unit="%",
+        best="high",
+        n=len(verdicts),
+        detail="; ".join([f"{right} of {len(verdicts)}", *missed]),
+    )
 
 
 def rows(ground: Ground, short: bool) -> list[Row]:
     """For benchmarks/run.py: the half that rules may be written by."""
-    return scored([each.verdict() for each in probed("dev", list(SHORT) if short else [], 10.0 if short else SECONDS)])
+    return scored(
+        [each.verdict() for each in probed("dev", list(SHORT) if short else [], 10.0 if short else SECONDS)]
+    )
 
 
 def main() -> None:
@@ -165,15 +222,31 @@ def main() -> None:
         verdict = each.verdict()
         verdicts.append(verdict)
         mark = "right" if verdict.right and not verdict.wrongly_refused else "WRONG"
-        said = ", ".join(f"{n} {s:.0%}" if s is not None else n for n, s in zip(verdict.said, verdict.shares, strict=False)) \
-            if verdict.shares else ", ".join(verdict.said)
+        said = (
+            ", ".join(
+                f"{n} {s:.0%}" if s is not None else n
+                for n, s in zip(verdict.said, verdict.shares, strict=False)
+            )
+            if verdict.shares
+            else ", ".join(verdict.said)
+        )
         how = verdict.how + (", disturbed" if verdict.disturbed else "")
-        print(f"{mark}  {verdict.name:<16} {verdict.truth or '(nothing)':<18} said: {said or '(nothing)'}   [{how}]", flush=True)
+        print(
+            (
+                f"{mark}  {verdict.name:<16} {verdict.truth or '(nothing)':<18} said: "
+                f"{said or '(nothing)'}   [{how}]"
+            ),
+            flush=True,
+        )
     told = scored(verdicts)
     for row in told:
         print(row.line())
     if o.json:
-        o.json.write_text(json.dumps({"verdicts": [asdict(v) for v in verdicts], "rows": [r.to_json() for r in told]}, indent=2))
+        o.json.write_text(
+            json.dumps(
+                {"verdicts": [asdict(v) for v in verdicts], "rows": [r.to_json() for r in told]}, indent=2
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What the engine costs and saves: `python benchmarks/run.py --only engine`.
 
-Each side runs in a fresh process on one thread; sides take turns. Overhead is against the same loop in raw torch, with the same calls.
+Each side runs in a fresh process on one thread; sides take turns.
+Overhead is against the same loop in raw torch, with the same calls.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ for turn in range(turns):
 print(json.dumps(found))
 """
 
-INPUT = HEAD + """
+INPUT = (
+    HEAD
+    + """
 data = TensorDataset(torch.randint(0, 256, (count, 784), dtype=torch.uint8), torch.randint(0, 10, (count,)))
 def normalised(x): return x.float().div_(255).sub_(0.1307).div_(0.3081)
 def plain():
@@ -97,7 +100,8 @@ first = next(iter(index_batches(loader, 7, 0)))
 _, batch = next(feed(loader).batches(7, micros(iter([first]), len, 0, 1, rank=0, ranks=1, ghosts=False)))
 assert torch.equal(batch[0], torch.stack([data[i][0] for i in first])) and torch.equal(batch[1], torch.stack([data[i][1] for i in first]))
 print(json.dumps(found))
-"""
+"""  # noqa: E501
+)
 
 SAVE = HEAD + """
 model = nn.Linear(count, 1000)
@@ -161,11 +165,20 @@ def sides(text: str, count: int, turns: int) -> dict[str, float]:
     """The medians of a script's sides."""
     with tempfile.TemporaryDirectory(dir=REPO / "build" if (REPO / "build").is_dir() else None) as folder:
         env = {**{k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run([sys.executable, "-c", text, str(count), str(turns)], cwd=folder, env=env, capture_output=True, text=True,
-                              timeout=1200, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", text, str(count), str(turns)],
+            cwd=folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=1200,
+            check=False,
+        )
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
-    return {name: statistics.median(values) for name, values in json.loads(done.stdout.splitlines()[-1]).items()}
+    return {
+        name: statistics.median(values) for name, values in json.loads(done.stdout.splitlines()[-1]).items()
+    }
 
 
 def rows(ground: Ground, short: bool) -> list[Row]:
@@ -177,16 +190,55 @@ def rows(ground: Ground, short: bool) -> list[Row]:
     raw = f"raw {step['raw']:.0f} us"
     rates = f"{data['engine']:,.0f} against {data['plain']:,.0f} samples/s"
     copied = f"a bare copy {save['copy']:.3f} s"
-    stalls = f"{save['engine']:.3f} s against {save['torch.save']:.3f} s ({save['fsync']:.3f} s with fsync); {copied}"
+    stalls = (
+        f"{save['engine']:.3f} s against {save['torch.save']:.3f} s ({save['fsync']:.3f} s with fsync); "
+        f"{copied}"
+    )
     found = [
-        Row(name="engine: step over a raw loop", value=step["engine"] - step["raw"], target=25, unit="us", n=turns, detail=raw),
-        Row(name="engine: step with log over a raw loop", value=step["log"] - step["raw"], target=35, unit="us", n=turns, detail=raw),
-        Row(name="engine: tensors in memory against DataLoader(0)", value=data["engine"] / data["plain"], target=5, unit="x", best="high",
-            n=turns, detail=rates),
-        Row(name="engine: stall of a save against torch.save", value=save["engine"] / save["torch.save"], target=0.2, unit="x", n=turns,
-            detail=stalls)]
+        Row(
+            name="engine: step over a raw loop",
+            value=step["engine"] - step["raw"],
+            target=25,
+            unit="us",
+            n=turns,
+            detail=raw,
+        ),
+        Row(
+            name="engine: step with log over a raw loop",
+            value=step["log"] - step["raw"],
+            target=35,
+            unit="us",
+            n=turns,
+            detail=raw,
+        ),
+        Row(
+            name="engine: tensors in memory against DataLoader(0)",
+            value=data["engine"] / data["plain"],
+            target=5,
+            unit="x",
+            best="high",
+            n=turns,
+            detail=rates,
+        ),
+        Row(
+            name="engine: stall of a save against torch.save",
+            value=save["engine"] / save["torch.save"],
+            target=0.2,
+            unit="x",
+            n=turns,
+            detail=stalls,
+        ),
+    ]
     for count in (60_000,) if short else (60_000, 12_000_000):
         late = sides(RESUME, count, turns)
-        found.append(Row(name=f"engine: first batch late in {count:,} samples, over the first of all", target=50, unit="ms", n=turns,
-                         value=1000 * (late["late"] - late["start"]), detail=f"{1000 * late['start']:.1f} ms at sample 0"))
+        found.append(
+            Row(
+                name=f"engine: first batch late in {count:,} samples, over the first of all",
+                target=50,
+                unit="ms",
+                n=turns,
+                value=1000 * (late["late"] - late["start"]),
+                detail=f"{1000 * late['start']:.1f} ms at sample 0",
+            )
+        )
     return found

@@ -1,7 +1,8 @@
 """Mutation control of the engine's kill tests: `python benchmarks/run.py --only engine-mutation`.
 
-For each item that is saved or derived, a training is killed, that item is lost, and the training goes on. It has to end otherwise, in the
-field that is named here beforehand. Without this, a green kill test could mean that nothing it compares depends on what is saved.
+For each item that is saved or derived, a training is killed, that item is lost, and the training goes on.
+It has to end otherwise, in the field that is named here beforehand.
+Without this, a green kill test could mean that nothing it compares depends on what is saved.
 tests/engine/test_engine_mutation.py runs a part of it.
 """
 
@@ -24,7 +25,16 @@ Change = Callable[[dict, dict], None]
 
 # trainings, each killed once
 KINDS = {
-    "usual": {"norm": True, "dropout": True, "ema": True, "sampler": True, "die_at": 23, "epochs": 3, "save": "5step", "clip": 1.0},
+    "usual": {
+        "norm": True,
+        "dropout": True,
+        "ema": True,
+        "sampler": True,
+        "die_at": 23,
+        "epochs": 3,
+        "save": "5step",
+        "clip": 1.0,
+    },
     "plateau": {"plateau": True, "precision": "fp16", "die_at": 23, "epochs": 3, "save": "5step"},
     "trainer": {"trainer": True, "die_at": 23, "epochs": 3, "save": "5step"},
 }
@@ -70,23 +80,39 @@ def epoch_before(doc: dict, tensors: dict) -> None:
 
 
 FIRST = "optimizer1.state.model1.body.0.weight"
-# kind: what is lost: (how, the field that shows it); a text is code that the resumed training runs instead of what derives the item
+# kind: what is lost: (how, the field that shows it); a text is code that the resumed training runs instead of
+# what derives the item
 ITEMS: dict[str, dict[str, tuple[Change | str, str]]] = {
     "usual": {
         "parameter": (zero("model1.state.body.0.weight"), "tensor.model1.state.body.0.weight"),
         "buffer": (zero("model1.state.body.1.running_mean"), "tensor.model1.state.body.1.running_mean"),
-        "batch counter": (zero("model1.state.body.1.num_batches_tracked"), "tensor.model1.state.body.1.num_batches_tracked"),
+        "batch counter": (
+            zero("model1.state.body.1.num_batches_tracked"),
+            "tensor.model1.state.body.1.num_batches_tracked",
+        ),
         "buffer outside of state_dict": (zero("model1.loose.pull"), "tensor.model1.loose.pull"),
-        "frozen parameters": (put("objects/model1/frozen", ["body.0.bias"]), "tensor.model1.state.body.0.bias"),
+        "frozen parameters": (
+            put("objects/model1/frozen", ["body.0.bias"]),
+            "tensor.model1.state.body.0.bias",
+        ),
         "modes": (put("objects/model1/eval", ["body.1"]), "doc.objects.model1.eval.0"),
         "first moment": (zero(f"{FIRST}.exp_avg"), "tensor.model1.state.body.0.weight"),
         "second moment": (zero(f"{FIRST}.exp_avg_sq"), f"tensor.{FIRST}.exp_avg_sq"),
         "step of the optimizer": (zero(f"{FIRST}.step"), f"tensor.{FIRST}.step"),
         "state of one parameter": (drop_row, "tensor.model1.state.body.0.bias"),
-        "option of a group": (put("objects/optimizer1/options/0/weight_decay", 0.5), "doc.objects.optimizer1.options.0.weight_decay"),
+        "option of a group": (
+            put("objects/optimizer1/options/0/weight_decay", 0.5),
+            "doc.objects.optimizer1.options.0.weight_decay",
+        ),
         "schedule": (put("objects/object1/last_epoch", 2), "doc.objects.object1.last_epoch"),
-        "schedule within a schedule": (put("objects/object1/_schedulers/1/last_epoch", 3), "doc.objects.object1._schedulers.1.last_epoch"),
-        "average of weights": (zero("model2.state.module.body.0.weight"), "tensor.model2.state.module.body.0.weight"),
+        "schedule within a schedule": (
+            put("objects/object1/_schedulers/1/last_epoch", 3),
+            "doc.objects.object1._schedulers.1.last_epoch",
+        ),
+        "average of weights": (
+            zero("model2.state.module.body.0.weight"),
+            "tensor.model2.state.module.body.0.weight",
+        ),
         "counter of the average": (zero("model2.state.n_averaged"), "tensor.model2.state.n_averaged"),
         "counter of a sampler": (put("objects/loader1/values/rounds", 0), "seen"),
         "kept metric": (zero("kept0/running.sum"), "tensor.kept0/running.sum"),
@@ -100,9 +126,18 @@ ITEMS: dict[str, dict[str, tuple[Change | str, str]]] = {
         "samples": (put("samples", 3), "doc.samples"),
         "epochs done": (put("epochs_done", 7), "doc.epochs_done"),
         "length of the log": (empty_log, "curve"),
-        "order of samples": ("feeds.index_batches = lambda *of, f=feeds.index_batches: f(of[0], of[1] + 1, of[2])", "seen"),
-        "draws of a sample": ("feeds.Seeded.__getitems__ = lambda s, o, f=feeds.Seeded.__getitems__: f(s, (o[0] + 1, o[1]))", "seen"),
-        "draws of the model": ("engine._core.seed_all = lambda seed: None", "tensor.model1.state.body.0.weight"),
+        "order of samples": (
+            "feeds.index_batches = lambda *of, f=feeds.index_batches: f(of[0], of[1] + 1, of[2])",
+            "seen",
+        ),
+        "draws of a sample": (
+            "feeds.Seeded.__getitems__ = lambda s, o, f=feeds.Seeded.__getitems__: f(s, (o[0] + 1, o[1]))",
+            "seen",
+        ),
+        "draws of the model": (
+            "engine._core.seed_all = lambda seed: None",
+            "tensor.model1.state.body.0.weight",
+        ),
     },
     "plateau": {
         "best of the plateau": (put("objects/object1/best", 1e-3), "doc.objects.object1.best"),
@@ -128,14 +163,17 @@ ITEMS: dict[str, dict[str, tuple[Change | str, str]]] = {
 
 
 class Killed:
-    """A training of one kind: undisturbed, and killed at step 23. Raises AssertionError if it does not come back exactly as it is."""
+    """A training of one kind: undisturbed, and killed at step 23.
+    Raises AssertionError if it does not come back exactly as it is."""
 
     def __init__(self, nursery: Nursery, folder: Path, kind: str) -> None:
         self.kind = kind
         self.straight = Training(nursery, folder / "straight", {**KINDS[kind], "die_at": None}).run()
         self.killed = Training(nursery, folder / "killed", KINDS[kind])
         assert self.killed.live() == [-9], self.killed.text()
-        assert not differences(self.straight, self.killed.copy_to(folder / "twin").run()), "as it is, it does not come back exactly"
+        assert not differences(self.straight, self.killed.copy_to(folder / "twin").run()), (
+            "as it is, it does not come back exactly"
+        )
 
     def without(self, item: str, folder: Path) -> list[str]:
         """What differs when the item is lost."""
@@ -173,5 +211,13 @@ def rows(ground: Ground, short: bool) -> list[Row]:
                     count += 1
     finally:
         nursery.close()
-    return [Row(name="engine: lost items of a checkpoint that no compared field shows", value=len(silent), target=0, unit="items", n=count,
-                detail="; ".join(silent) or f"{count} items, each shown by the field that was named beforehand")]
+    return [
+        Row(
+            name="engine: lost items of a checkpoint that no compared field shows",
+            value=len(silent),
+            target=0,
+            unit="items",
+            n=count,
+            detail="; ".join(silent) or f"{count} items, each shown by the field that was named beforehand",
+        )
+    ]

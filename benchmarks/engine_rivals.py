@@ -1,9 +1,11 @@
-"""The engine's kill test for other libraries too: `python benchmarks/engine_rivals.py [NAME ...] [--trials N] [--python PYTHON]`.
+"""The engine's kill test for other libraries too:
+`python benchmarks/engine_rivals.py [NAME ...] [--trials N] [--python PYTHON]`.
 
-One small training (benchmarks/own_engine/task.py), written with each library as its documentation says. It is killed by SIGKILL at a random
-time after its first checkpoint, then the same command runs again. Exact means: all weights and buffers equal those of an undisturbed run.
-Two undisturbed runs have to be equal first. `--python`: an interpreter that has the libraries; those that are missing are named. Then the
-time that each adds to a step of a tiny model.
+One small training (benchmarks/own_engine/task.py), written with each library as its documentation says.
+It is killed by SIGKILL at a random time after its first checkpoint, then the same command runs again.
+Exact means: all weights and buffers equal those of an undisturbed run.
+Two undisturbed runs have to be equal first. `--python`: an interpreter that has the libraries;
+those that are missing are named. Then the time that each adds to a step of a tiny model.
 """
 
 from __future__ import annotations
@@ -31,8 +33,11 @@ from benchmarks.measure import Row  # noqa: E402
 TRIALS = 3
 COST = (1000, 7)  # steps, turns
 OWN = Path(__file__).with_name("own_engine")
-VARIANTS = {"augment + dropout": {"augment": True, "dropout": True}, "dropout only": {"augment": False, "dropout": True},
-            "neither": {"augment": False, "dropout": False}}
+VARIANTS = {
+    "augment + dropout": {"augment": True, "dropout": True},
+    "dropout only": {"augment": False, "dropout": True},
+    "neither": {"augment": False, "dropout": False},
+}
 
 
 @dataclass(frozen=True)
@@ -50,20 +55,44 @@ class Rival:
 RIVALS = (
     Rival("stoker.Engine", "by_stoker.py", ("torch",), "", "run/step-*[1-9]"),
     Rival("Lightning", "by_lightning.py", ("lightning",), "lightning.pytorch", "saved/last.ckpt"),
-    Rival("Lightning, StatefulDataLoader", "by_lightning.py", ("lightning", "torchdata"), "torchdata.stateful_dataloader",
-          "saved/last.ckpt", (("stateful", True),)),
+    Rival(
+        "Lightning, StatefulDataLoader",
+        "by_lightning.py",
+        ("lightning", "torchdata"),
+        "torchdata.stateful_dataloader",
+        "saved/last.ckpt",
+        (("stateful", True),),
+    ),
     Rival("Accelerate", "by_accelerate.py", ("accelerate",), "accelerate", "state.json"),
-    Rival("Accelerate, stateful loader", "by_accelerate.py", ("accelerate", "torchdata"), "", "state.json", (("stateful", True),)),
-    Rival("Ignite, DeterministicEngine", "by_ignite.py", ("pytorch-ignite",), "ignite.engine,ignite.handlers", "saved/checkpoint_*.pt"),
+    Rival(
+        "Accelerate, stateful loader",
+        "by_accelerate.py",
+        ("accelerate", "torchdata"),
+        "",
+        "state.json",
+        (("stateful", True),),
+    ),
+    Rival(
+        "Ignite, DeterministicEngine",
+        "by_ignite.py",
+        ("pytorch-ignite",),
+        "ignite.engine,ignite.handlers",
+        "saved/checkpoint_*.pt",
+    ),
 )
 
 
 def versions(python: str) -> dict[str, str]:
     """Distribution -> version, of those that are installed there."""
     names = sorted({name for rival in RIVALS for name in rival.needs})
-    code = ("import json, sys, importlib.metadata as m\nfound = {}\nfor n in sys.argv[1:]:\n    try: found[n] = m.version(n)\n"
-            "    except m.PackageNotFoundError: pass\nprint(json.dumps(found))")
-    return json.loads(subprocess.run([python, "-c", code, *names], capture_output=True, text=True, check=True).stdout)
+    code = (
+        "import json, sys, importlib.metadata as m\nfound = {}\nfor n in sys.argv[1:]:\n    try: "
+        "found[n] = m.version(n)\n"
+        "    except m.PackageNotFoundError: pass\nprint(json.dumps(found))"
+    )
+    return json.loads(
+        subprocess.run([python, "-c", code, *names], capture_output=True, text=True, check=True).stdout
+    )
 
 
 class One:
@@ -121,13 +150,18 @@ class One:
             training.kill([pid])
             if ended is None:
                 return training
-        raise AssertionError(f"{self.rival.name} could not be killed before its end: {training.text()[-600:]}")
+        raise AssertionError(
+            f"{self.rival.name} could not be killed before its end: {training.text()[-600:]}"
+        )
 
 
 def table(python: str, trials: int, names: list[str] | None = None) -> list[tuple[str, list[str]]]:
-    """(name with version, an outcome for each variant), printed as they come. names: rivals whose names begin so; all by default."""
+    """(name with version, an outcome for each variant), printed as they come. names:
+    rivals whose names begin so; all by default."""
     found = versions(python)
-    imports = ",".join(dict.fromkeys(r.modules for r in RIVALS if r.modules and all(n in found for n in r.needs)))
+    imports = ",".join(
+        dict.fromkeys(r.modules for r in RIVALS if r.modules and all(n in found for n in r.needs))
+    )
     nursery = Nursery(python, NURSERY_IMPORTS=imports)
     lines = []
     try:
@@ -139,7 +173,10 @@ def table(python: str, trials: int, names: list[str] | None = None) -> list[tupl
                 name = f"{rival.name} ({', '.join(f'{n} {found[n]}' for n in rival.needs)})"
                 dice = random.Random(25)
                 with tempfile.TemporaryDirectory(prefix="stoker-rivals-") as folder:
-                    of = [One(nursery, Path(folder) / str(n), rival, variant) for n, variant in enumerate(VARIANTS)]
+                    of = [
+                        One(nursery, Path(folder) / str(n), rival, variant)
+                        for n, variant in enumerate(VARIANTS)
+                    ]
                     lines.append((name, [one.outcome(trials, dice) for one in of]))
             print(f"    | {lines[-1][0]} | {' | '.join(lines[-1][1])} |", flush=True)
     finally:
@@ -151,30 +188,57 @@ def costs(python: str, steps: int, turns: int) -> dict[str, float]:
     """Library -> microseconds of CPU time that it adds to a step; "raw" is the step itself. Medians."""
     with tempfile.TemporaryDirectory(prefix="stoker-rivals-") as folder:
         env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO / "src")}
-        done = subprocess.run([python, str(OWN / "cost.py"), str(steps), str(turns)], cwd=folder, env=env, capture_output=True, text=True,
-                              timeout=1200, check=False)
+        done = subprocess.run(
+            [python, str(OWN / "cost.py"), str(steps), str(turns)],
+            cwd=folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=1200,
+            check=False,
+        )
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
-    found = {name: statistics.median(values) for name, values in json.loads(done.stdout.splitlines()[-1]).items()}
+    found = {
+        name: statistics.median(values) for name, values in json.loads(done.stdout.splitlines()[-1]).items()
+    }
     return {name: value if name == "raw" else value - found["raw"] for name, value in found.items()}
 
 
 def rows(ground: Ground, short: bool) -> list[Row]:
-    """The engine's own kills that did not end equal; the outcomes of the libraries that are installed beside it."""
+    """The engine's own kills that did not end equal;
+    the outcomes of the libraries that are installed beside it."""
     if short:
         return []
     lines = table(sys.executable, TRIALS)
     own = lines[0][1]
     told = "; ".join(f"{name}: {', '.join(outcomes)}" for name, outcomes in lines[1:])
     inexact = sum(outcome != f"{TRIALS} of {TRIALS}" for outcome in own)
-    made = [Row(name="engine: variants of the rival table that are not exact", value=inexact, target=0, unit="variants",
-                n=len(own) * TRIALS, detail=f"{', '.join(VARIANTS)}; {told}")]
+    made = [
+        Row(
+            name="engine: variants of the rival table that are not exact",
+            value=inexact,
+            target=0,
+            unit="variants",
+            n=len(own) * TRIALS,
+            detail=f"{', '.join(VARIANTS)}; {told}",
+        )
+    ]
     added = costs(sys.executable, *COST)
     for name, target in (("lightning", 10), ("accelerate", 3)):
         if name in added:
             sides = f"{added[name]:.0f} against {added['stoker.Engine']:.0f} us; raw {added['raw']:.0f} us"
-            made.append(Row(name=f"engine: time that {name} adds to a step, over that of the engine", target=target, unit="x", best="high",
-                            value=added[name] / added["stoker.Engine"], n=COST[1], detail=sides))
+            made.append(
+                Row(
+                    name=f"engine: time that {name} adds to a step, over that of the engine",
+                    target=target,
+                    unit="x",
+                    best="high",
+                    value=added[name] / added["stoker.Engine"],
+                    n=COST[1],
+                    detail=sides,
+                )
+            )
     return made
 
 

@@ -1,4 +1,5 @@
-"""Far machines for the benchmarks and tests/e2e: network namespaces with an sshd each, as targets of one ground."""
+"""Far machines for the benchmarks and tests/e2e:
+network namespaces with an sshd each, as targets of one ground."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ NORMAL = ("ConnectTimeout=10",)  # Stoker's own keep-alive
 
 
 @contextlib.contextmanager
-def machines(ground: Ground, count: int, special: Mapping[int, dict] | None = None, *, short: bool = True) -> Iterator[list[Far]]:
+def machines(
+    ground: Ground, count: int, special: Mapping[int, dict] | None = None, *, short: bool = True
+) -> Iterator[list[Far]]:
     """`count` machines, the targets far0, far1 and so on of the ground, with their folders in `far_root`.
 
     special: arguments of Far for single machines. short: keep-alive of 2 s.
@@ -47,7 +50,10 @@ def write_targets(ground: Ground, made: list[Far], keep_alive: tuple[str, ...] =
     ground.home.mkdir(parents=True, exist_ok=True)
     text = ""
     for n, each in enumerate(made):
-        text += f"[targets.far{n}]\nhost = '''{shlex.join(settings(each, keep_alive))}'''\nroot = \"{far_root(ground, n)}\"\n"
+        text += (
+            f"[targets.far{n}]\nhost = '''{shlex.join(settings(each, keep_alive))}'''\nroot = "
+            f"\"{far_root(ground, n)}\"\n"
+        )
     (ground.home / "config.toml").write_text(text)
 
 

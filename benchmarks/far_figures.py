@@ -1,4 +1,5 @@
-"""Claim: a machine behind ssh costs little more than ssh itself: first line, `show`, sending code. The rest is in far_streams.
+"""Claim: a machine behind ssh costs little more than ssh itself: first line, `show`, sending code.
+The rest is in far_streams.
 
 The machines are network namespaces with an sshd each, on this machine.
 """
@@ -35,14 +36,17 @@ def rows(ground: Ground, short: bool) -> Iterator[Row]:
 
 
 def first_line(ground: Ground, machine: far.Far, pairs: int, warm_only: bool = False) -> list[Row]:
-    """`stoker run --on box -- python3 -c "print(1)"` to its first line, over the same by plain ssh; also with no server before."""
+    """`stoker run --on box -- python3 -c "print(1)"` to its first line, over the same by plain ssh;
+    also with no server before."""
     command = ["python3", "-c", "print(1)"]
     ours = [STOKER, "run", "--new", "--on", "far0", "--", *command]
     plain = [*_ssh(machine), "python3 -c 'print(1)'"]
 
     def once(argv: list[str]) -> float:
         began = time.perf_counter()
-        with subprocess.Popen(argv, env=ground.env, cwd=ground.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as proc:
+        with subprocess.Popen(
+            argv, env=ground.env, cwd=ground.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        ) as proc:
             line = proc.stdout.readline()
             took = time.perf_counter() - began
             proc.stdout.read()
@@ -52,29 +56,60 @@ def first_line(ground: Ground, machine: far.Far, pairs: int, warm_only: bool = F
     def cold() -> float:
         ground.stoker("server", "stop").ok()
         return once(ours)
-    rows = [_over("first line of stoker run --on, warm: over plain ssh", lambda: once(ours), lambda: once(plain), 0.7, pairs)]
+
+    rows = [
+        _over(
+            "first line of stoker run --on, warm: over plain ssh",
+            lambda: once(ours),
+            lambda: once(plain),
+            0.7,
+            pairs,
+        )
+    ]
     if not warm_only:
-        rows.append(_over("first line of stoker run --on, no server before: over plain ssh", cold, lambda: once(plain), 3.0, pairs))
+        rows.append(
+            _over(
+                "first line of stoker run --on, no server before: over plain ssh",
+                cold,
+                lambda: once(plain),
+                3.0,
+                pairs,
+            )
+        )
     return rows
 
 
 def looking(ground: Ground, machine: far.Far, pairs: int) -> list[Row]:
     """`show`, `ps` and `logs --tail` of a run that goes on there, over plain `ssh box true`."""
-    run = ground.detach("--new", "--on", "far0", "--name", "looked-at", "--", "sh", "-c", "seq 1000; exec sleep 3000")
+    run = ground.detach(
+        "--new", "--on", "far0", "--name", "looked-at", "--", "sh", "-c", "seq 1000; exec sleep 3000"
+    )
     until(lambda: b"1000" in ground.stoker("logs", "--tail", "1", run["id"]).stdout, 60, "its lines")
 
     def call(argv: list[str]) -> Callable[[], float]:
-        return lambda: seconds(lambda: subprocess.run(argv, env=ground.env, cwd=ground.work, stdout=subprocess.DEVNULL, check=True))
+        return lambda: seconds(
+            lambda: subprocess.run(
+                argv, env=ground.env, cwd=ground.work, stdout=subprocess.DEVNULL, check=True
+            )
+        )
     plain = call([*_ssh(machine), "true"])
-    rows = [_over(f"stoker {' '.join(words)} of a run there: over ssh box true", call([STOKER, *words, *of]), plain, 0.5, pairs)
-            for words, of in ((("show",), (run["id"],)), (("ps",), ()), (("logs", "--tail", "10"), (run["id"],)))]
+    rows = [
+        _over(
+            f"stoker {' '.join(words)} of a run there: over ssh box true",
+            call([STOKER, *words, *of]),
+            plain,
+            0.5,
+            pairs,
+        )
+        for words, of in ((("show",), (run["id"],)), (("ps",), ()), (("logs", "--tail", "10"), (run["id"],)))
+    ]
     ground.stoker("stop", "--force", run["id"]).ok()
     return rows
 
 
 def sending(ground: Ground, machine: far.Far, pairs: int, files: int = FILES) -> list[Row]:
-    """A folder of 2,000 files, 50 MB: sent the first time, unchanged, and with one file changed. What `stoker run` of an empty folder takes
-    is taken off."""
+    """A folder of 2,000 files, 50 MB: sent the first time, unchanged, and with one file changed.
+    What `stoker run` of an empty folder takes is taken off."""
     folder, empty, there = ground.root / "code", ground.root / "empty", ground.root / "tar-there"
     empty.mkdir()
     fresh(folder, files)
@@ -83,7 +118,9 @@ def sending(ground: Ground, machine: far.Far, pairs: int, files: int = FILES) ->
         argv = [STOKER, "run", "--new", "--no-hooks", "--on", "far0", "--", "true"]
 
         def once() -> None:
-            done = subprocess.run(argv, env=ground.env, cwd=place, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+            done = subprocess.run(
+                argv, env=ground.env, cwd=place, check=False, stdin=subprocess.DEVNULL, capture_output=True
+            )
             assert done.returncode == 0, done.stderr.decode()
         return seconds(once)
 
@@ -109,12 +146,36 @@ def sending(ground: Ground, machine: far.Far, pairs: int, files: int = FILES) ->
     base = sorted(of_empty)[len(of_empty) // 2]
     value, low, high = ratio(of_tar, [max(0.001, each - base) for each in of_first])
     name = f"sending {files:,} files, {files * SIZE / 1e6:.0f} MB"
-    rows = [Row(name=f"{name}: rate / tar over ssh", value=value, low=low, high=high, target=0.5, unit="x", best="high", n=pairs,
-                detail=f"{milliseconds(of_first)} - {base * 1000:.0f} ms / {milliseconds(of_tar)}")]
-    for what, ours, nothing, target in (("unchanged", of_same, of_empty, 0.5), ("one file changed", of_changed, of_empty_too, 0.7)):
+    rows = [
+        Row(
+            name=f"{name}: rate / tar over ssh",
+            value=value,
+            low=low,
+            high=high,
+            target=0.5,
+            unit="x",
+            best="high",
+            n=pairs,
+            detail=f"{milliseconds(of_first)} - {base * 1000:.0f} ms / {milliseconds(of_tar)}",
+        )
+    ]
+    for what, ours, nothing, target in (
+        ("unchanged", of_same, of_empty, 0.5),
+        ("one file changed", of_changed, of_empty_too, 0.7),
+    ):
         value, low, high = difference(ours, nothing)
-        rows.append(Row(name=f"{name}, {what}: over an empty folder", value=value, low=low, high=high, target=target, unit="s", n=pairs,
-                        detail=f"{milliseconds(ours)} - {milliseconds(nothing)}"))
+        rows.append(
+            Row(
+                name=f"{name}, {what}: over an empty folder",
+                value=value,
+                low=low,
+                high=high,
+                target=target,
+                unit="s",
+                n=pairs,
+                detail=f"{milliseconds(ours)} - {milliseconds(nothing)}",
+            )
+        )
     return rows
 
 

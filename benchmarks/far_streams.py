@@ -1,4 +1,5 @@
-"""The far figures that take their time: following logs, files that come home through cuts, twenty machines with two hundred runs."""
+"""The far figures that take their time: following logs, files that come home through cuts, twenty machines
+with two hundred runs."""
 
 from __future__ import annotations
 
@@ -36,18 +37,34 @@ for i in range(int(sys.argv[1])):
 
 
 def logs(ground: Ground, lines: int, flood_s: float, flood_bytes: int) -> list[Row]:
-    """How late a line is, at a line a second; and what is missing of so many bytes in so many seconds. Machine: far0."""
+    """How late a line is, at a line a second; and what is missing of so many bytes in so many seconds.
+    Machine: far0."""
     argv = [STOKER, "run", "--new", "--no-hooks", "--on", "far0", "--"]
     late = []
-    with subprocess.Popen([*argv, "python3", "-c", STAMPS, str(lines)], env=ground.env, cwd=ground.work, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE) as proc:
+    with subprocess.Popen(
+        [*argv, "python3", "-c", STAMPS, str(lines)],
+        env=ground.env,
+        cwd=ground.work,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    ) as proc:
         for line in proc.stdout:
             late.append(time.time() - float(line))
-    rows = [Row(name="a line of a followed log, one a second: late, at most", value=max(late[1:]), target=1.0, unit="s", n=len(late),
-                detail=f"median {statistics.median(late) * 1000:.0f} ms, the first {late[0] * 1000:.0f} ms")]
+    rows = [
+        Row(
+            name="a line of a followed log, one a second: late, at most",
+            value=max(late[1:]),
+            target=1.0,
+            unit="s",
+            n=len(late),
+            detail=f"median {statistics.median(late) * 1000:.0f} ms, the first {late[0] * 1000:.0f} ms",
+        )
+    ]
     began = time.perf_counter()
     words = ["python3", "-c", FLOOD, str(flood_bytes), str(flood_s)]
-    with subprocess.Popen([*argv, *words], env=ground.env, cwd=ground.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as proc:
+    with subprocess.Popen(
+        [*argv, *words], env=ground.env, cwd=ground.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    ) as proc:
         digest, count = hashlib.sha256(), 0
         while data := proc.stdout.read(1 << 16):
             digest.update(data)
@@ -55,8 +72,15 @@ def logs(ground: Ground, lines: int, flood_s: float, flood_bytes: int) -> list[R
     took = time.perf_counter() - began
     whole = (flood_bytes + 9999) // 10000 * 10000
     right = digest.digest() == hashlib.sha256((b"x" * 99 + b"\n") * (whole // 100)).digest()
-    rows.append(Row(name=f"following {flood_bytes / 1e6:.0f} MB in {flood_s:g} s: bytes that are missing or wrong",
-                    value=0 if right else max(1, whole - count), target=0, unit="", detail=f"{count / 1e6:.1f} MB in {took:.1f} s"))
+    rows.append(
+        Row(
+            name=f"following {flood_bytes / 1e6:.0f} MB in {flood_s:g} s: bytes that are missing or wrong",
+            value=0 if right else max(1, whole - count),
+            target=0,
+            unit="",
+            detail=f"{count / 1e6:.1f} MB in {took:.1f} s",
+        )
+    )
     return rows
 
 
@@ -68,12 +92,17 @@ def many_followers(ground: Ground, count: int, watched_s: float) -> list[Row]:
         ground.wait_state(each, "running", timeout_s=LONG_S)
     before = channels(ground)
     late: list[list[float]] = [[] for _ in ids]
-    followers = [ground.start_stoker("logs", "-f", "--tail", "0", each, stdout=subprocess.PIPE) for each in ids]
+    followers = [
+        ground.start_stoker("logs", "-f", "--tail", "0", each, stdout=subprocess.PIPE) for each in ids
+    ]
 
     def read(follower: subprocess.Popen, mine: list[float]) -> None:
         for line in follower.stdout:
             mine.append(time.time() - float(line))
-    threads = [threading.Thread(target=read, args=pair, daemon=True) for pair in zip(followers, late, strict=True)]
+
+    threads = [
+        threading.Thread(target=read, args=pair, daemon=True) for pair in zip(followers, late, strict=True)
+    ]
     for thread in threads:
         thread.start()
     until(lambda: all(late), LONG_S, "a line in each log")
@@ -86,8 +115,16 @@ def many_followers(ground: Ground, count: int, watched_s: float) -> list[Row]:
         follower.wait(LONG_S)
     for thread in threads:
         thread.join(LONG_S)
-    return [Row(name=f"{count} followed runs on one machine: channels for their logs", value=most - before, target=1, unit="", n=count,
-                detail=f"{before} before; a line is {max(worst) * 1000:.0f} ms late at most")]
+    return [
+        Row(
+            name=f"{count} followed runs on one machine: channels for their logs",
+            value=most - before,
+            target=1,
+            unit="",
+            n=count,
+            detail=f"{before} before; a line is {max(worst) * 1000:.0f} ms late at most",
+        )
+    ]
 
 
 def channels(ground: Ground) -> int:
@@ -97,10 +134,23 @@ def channels(ground: Ground) -> int:
 
 
 def outputs(ground: Ground, machine: far.Far, files: int, size: int) -> list[Row]:
-    """So many new files of a run come home, with the connection cut twice; against rsync that is begun again after each cut."""
+    """So many new files of a run come home, with the connection cut twice;
+    against rsync that is begun again after each cut."""
     folder = ground.work / "outputs"
     folder.mkdir()
-    run = ground.detach("--new", "--no-hooks", "--on", "far0", "--", "python3", "-c", RESULTS, str(files), str(size), cwd=folder)
+    run = ground.detach(
+        "--new",
+        "--no-hooks",
+        "--on",
+        "far0",
+        "--",
+        "python3",
+        "-c",
+        RESULTS,
+        str(files),
+        str(size),
+        cwd=folder,
+    )
     there = far.far_root(ground, 0) / "runs" / run["id"]
     until((there / "attempts" / "1" / "exit.json").exists, LONG_S, "the end of the run")
     home, partial, whole = folder / "results", ground.home / "runs" / run["id"] / "partial", files * size
@@ -113,14 +163,20 @@ def outputs(ground: Ground, machine: far.Far, files: int, size: int) -> list[Row
         machine.sshd.cut()
     until(lambda: came(home) == whole and len(list(home.iterdir())) == files, LONG_S, "all files")
     ours = time.perf_counter() - began
-    wrong = [path.name for path in home.iterdir() if digest(path) != digest(there / "work" / "results" / path.name)]
+    wrong = [
+        path.name for path in home.iterdir() if digest(path) != digest(there / "work" / "results" / path.name)
+    ]
     rival = ground.root / "rsync"
     plain = _rsync(machine, there / "work" / "results", rival, whole)
     ground.stoker("rm", "--yes", run["id"], timeout_s=LONG_S).ok()
     name = f"{whole / 1e9:g} GB in {files} files, cut twice"
     sides = f"{ours:.1f} s / {plain:.1f} s"
-    return [Row(name=f"{name}: rate / rsync", value=plain / ours, target=0.5, unit="x", best="high", detail=sides),
-            Row(name=f"{name}: files that differ", value=len(wrong), target=0, unit="", n=files)]
+    return [
+        Row(
+            name=f"{name}: rate / rsync", value=plain / ours, target=0.5, unit="x", best="high", detail=sides
+        ),
+        Row(name=f"{name}: files that differ", value=len(wrong), target=0, unit="", n=files),
+    ]
 
 
 def _rsync(machine: far.Far, source: Path, target: Path, whole: int) -> float:
@@ -142,12 +198,17 @@ def _rsync(machine: far.Far, source: Path, target: Path, whole: int) -> float:
 
 def fleet(ground: Ground, machines: int, runs: int, watched_s: float = 30.0) -> list[Row]:
     """So many runs on so many machines at rest: the server's share of a core, and `stoker ps`."""
-    folder = ground.root / "fleet"  # the folder of the other claims holds a gigabyte, which each run would copy
+    # the folder of the other claims holds a gigabyte, which each run would copy
+    folder = ground.root / "fleet"
     folder.mkdir()
     with far.machines(ground, machines, short=False):
         client = [sys.executable, "-c", SUBMITTER, str(runs), str(machines)]
         subprocess.run(client, env=ground.env, cwd=folder, check=True, timeout=LONG_S)
-        until(lambda: sum(each["state"] == "running" for each in ground.runs()) >= runs, LONG_S + runs, "all runs")
+        until(
+            lambda: sum(each["state"] == "running" for each in ground.runs()) >= runs,
+            LONG_S + runs,
+            "all runs",
+        )
         time.sleep(min(10.0, watched_s))
         server = ground.server_pid()
         before, began = cpu_seconds(server), time.monotonic()
@@ -156,8 +217,22 @@ def fleet(ground: Ground, machines: int, runs: int, watched_s: float = 30.0) -> 
         listing = [seconds(lambda: ground.stoker("ps").ok()) for _ in range(11)]
         ground.end_runs()
     where = f"{machines} machines, {runs} runs"
-    return [Row(name=f"{where}: the server's share of a core", value=share, target=30, unit="%", detail=f"over {watched_s:g} s"),
-            Row(name=f"{where}: stoker ps", value=statistics.median(listing) * 1000, target=400, unit="ms", n=len(listing))]
+    return [
+        Row(
+            name=f"{where}: the server's share of a core",
+            value=share,
+            target=30,
+            unit="%",
+            detail=f"over {watched_s:g} s",
+        ),
+        Row(
+            name=f"{where}: stoker ps",
+            value=statistics.median(listing) * 1000,
+            target=400,
+            unit="ms",
+            n=len(listing),
+        ),
+    ]
 
 
 # One client that submits argv[1] runs on argv[2] machines, one after another.
@@ -169,7 +244,7 @@ env = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}
 for i in range(int(sys.argv[1])):
     spec = {"command": ["sleep", "3000"], "name": f"f{i}", "folder": os.getcwd(), "target": f"far{i % int(sys.argv[2])}", "hooks": False}
     client.submit(spec, {}, env, None)
-"""
+"""  # noqa: E501
 
 
 def size_of(path: Path) -> int:

@@ -1,4 +1,5 @@
-"""Claim: scripts that nobody here wrote run on an ssh machine unmodified, are killed and resumed there, and their files at home are equal.
+"""Claim: scripts that nobody here wrote run on an ssh machine unmodified, are killed and resumed there, and
+their files at home are equal.
 
 The machine is a real sshd on loopback. The measure is a plain run of the same command.
 """
@@ -28,8 +29,16 @@ FIRST_STEP, TAIL = 20_000, 200  # bytes of a recording: with the first step in i
 PICTURES = 6_000  # of MNIST for the training that is long enough to be resumed
 TIMES = re.compile(r"time [\d.]+ms, mfu [-\d.]+%")
 TRIALS = {  # name -> (training, words after it, time between images)
-    "nanoGPT, 20 iterations": ("nanogpt", ("--max_iters=20", "--eval_interval=10", "--always_save_checkpoint=True"), "5steps"),
-    "MNIST, one epoch of 6,000 pictures": ("mnist", ("--epochs", "1", "--save-model", "--no-accel", "--log-interval", "5"), "30steps"),
+    "nanoGPT, 20 iterations": (
+        "nanogpt",
+        ("--max_iters=20", "--eval_interval=10", "--always_save_checkpoint=True"),
+        "5steps",
+    ),
+    "MNIST, one epoch of 6,000 pictures": (
+        "mnist",
+        ("--epochs", "1", "--save-model", "--no-accel", "--log-interval", "5"),
+        "30steps",
+    ),
     "MNIST, --dry-run": ("mnist", ("--epochs", "1", "--save-model", "--no-accel", "--dry-run"), "1steps"),
 }
 
@@ -54,19 +63,44 @@ def rows(ground: Ground, short: bool) -> list[Row]:
 def _add_machine(ground: Ground, options: tuple[str, ...]) -> None:
     settings = "".join(f"{option.replace('=', ' ', 1)}\n" for option in options)
     (ground.root / "ssh").write_text(f"Host box\nHostName 127.0.0.1\n{settings}")
-    ground.stoker("machine", "add", "box", "--root", f"{ground.root}/far", "--", "-F", f"{ground.root}/ssh", "box").ok()
+    ground.stoker(
+        "machine", "add", "box", "--root", f"{ground.root}/far", "--", "-F", f"{ground.root}/ssh", "box"
+    ).ok()
 
 
 def _trial(ground: Ground, name: str) -> Row:
     training, words, every = TRIALS[name]
-    here, plain = _laid_out(training, name, ground.root / "here" / training), _laid_out(training, name, ground.root / "plain" / training)
+    here, plain = (
+        _laid_out(training, name, ground.root / "here" / training),
+        _laid_out(training, name, ground.root / "plain" / training),
+    )
     script = here.script.relative_to(here.folder)
-    command = ["sh", "-c", 'cd "$0" && exec "$@"', here.folder.name, sys.executable, str(script), *here.args, *words]
+    command = [
+        "sh",
+        "-c",
+        'cd "$0" && exec "$@"',
+        here.folder.name,
+        sys.executable,
+        str(script),
+        *here.args,
+        *words,
+    ]
     env = {**ground.env, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=plain.folder.parent, env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, cwd=plain.folder.parent, env=env, capture_output=True, text=True, check=True
+    )
     began = time.monotonic()
-    run = ground.detach("--on", "box", "--env", "OMP_NUM_THREADS=1", "--env", f"STOKER_IMAGE_EVERY={every}", "--", *command,
-                        cwd=here.folder.parent)
+    run = ground.detach(
+        "--on",
+        "box",
+        "--env",
+        "OMP_NUM_THREADS=1",
+        "--env",
+        f"STOKER_IMAGE_EVERY={every}",
+        "--",
+        *command,
+        cwd=here.folder.parent,
+    )
     _kill(Path(run["folder"]), one_step="--dry-run" in words)
     killed = ground.stoker("wait", run["id"], timeout_s=600).code
     ground.stoker("start", run["id"]).ok()
@@ -76,10 +110,24 @@ def _trial(ground: Ground, name: str) -> Row:
     differ = sorted(_differing(plain.folder.parent, here.folder.parent))
     text = [TIMES.sub("", each) for each in (ground.stoker("logs", run["id"]).out, done.stdout)]
     missing = [line for line in text[1].splitlines() if line not in text[0]]
-    wrong = [*differ, *missing, *([] if (killed, ended) == (128 + signal.SIGKILL, 0) else [f"exit codes {killed}, {ended}"])]
+    wrong = [
+        *differ,
+        *missing,
+        *([] if (killed, ended) == (128 + signal.SIGKILL, 0) else [f"exit codes {killed}, {ended}"]),
+    ]
     how = f"resumed at step {resumed['step']}, {resumed['grade']}" if resumed else "restarted from the start"
-    detail = f"{how}; {time.monotonic() - began:.0f} s; {', '.join(shown['outputs']['lines'])}; first: {(wrong or ['none'])[0][:200]}"
-    return Row(name=f"{name}: files and lines that differ from a plain run's", value=len(wrong), target=0, unit="", n=1, detail=detail)
+    detail = (
+        f"{how}; {time.monotonic() - began:.0f} s; {', '.join(shown['outputs']['lines'])}; first: "
+        f"{(wrong or ['none'])[0][:200]}"
+    )
+    return Row(
+        name=f"{name}: files and lines that differ from a plain run's",
+        value=len(wrong),
+        target=0,
+        unit="",
+        n=1,
+        detail=detail,
+    )
 
 
 def _laid_out(training: str, name: str, target: Path) -> real.Real:
@@ -97,14 +145,16 @@ def _laid_out(training: str, name: str, target: Path) -> real.Real:
 
 
 def _first_of(idx: bytes) -> bytes:
-    """A file of MNIST with the first of its pictures or labels; big-endian: type, how many, and for pictures their two sides."""
+    """A file of MNIST with the first of its pictures or labels; big-endian:
+    type, how many, and for pictures their two sides."""
     count, head = int.from_bytes(idx[4:8], "big"), 4 + 4 * idx[3]
     most = min(PICTURES, count)
     return idx[:4] + most.to_bytes(4, "big") + idx[8:head + (len(idx) - head) // count * most]
 
 
 def _kill(folder: Path, one_step: bool) -> None:
-    """SIGKILL the script a little behind its first image; a training of one step has none that could be used, and dies in that step."""
+    """SIGKILL the script a little behind its first image;
+    a training of one step has none that could be used, and dies in that step."""
     log, attempt = folder / "resume" / "log", folder / "attempts" / "1"
 
     def seen() -> tuple[int, int]:

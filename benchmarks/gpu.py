@@ -1,8 +1,10 @@
-"""What Stoker does on one GPU: `python benchmarks/gpu.py [--only NAME] [--device cpu] [--out FILE] [--within SECONDS]`.
+"""What Stoker does on one GPU: `python benchmarks/gpu.py [--only NAME]
+[--device cpu] [--out FILE] [--within SECONDS]`.
 
-Each part is a process of its own with a deadline. What it finds is appended to FILE as JSON lines at once, so a cut loses nothing.
-The parts that ask whether bits are equal run side by side; the parts that measure time follow, one after another.
-`--device cpu` tries every part with small sizes.
+Each part is a process of its own with a deadline.
+What it finds is appended to FILE as JSON lines at once, so a cut loses nothing.
+The parts that ask whether bits are equal run side by side;
+the parts that measure time follow, one after another. `--device cpu` tries every part with small sizes.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class Report:
     def add(self, part: str, name: str, **facts: object) -> None:
         """One finding."""
         at_s = round(time.monotonic() - self._began, 1)
-        line = json.dumps({"part": part, "name": name, "device": self.device, "at_s": at_s, **facts}, default=str)
+        line = json.dumps(
+            {"part": part, "name": name, "device": self.device, "at_s": at_s, **facts}, default=str
+        )
         with self._lock, open(self.path, "a", encoding="utf-8") as f:
             f.write(line + "\n")
         print(line[:600], flush=True)
@@ -80,10 +84,19 @@ class Report:
 
 def python(script: str, *words: str, cwd: Path, out: Path | None = None, **more: str) -> subprocess.Popen:
     """A script of benchmarks/on_gpu without Stoker, in a process group of its own."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("STOKER")} | {"OMP_NUM_THREADS": "1"} | more
+    env = (
+        {k: v for k, v in os.environ.items() if not k.startswith("STOKER")} | {"OMP_NUM_THREADS": "1"} | more
+    )
     with open(out or cwd / "out", "ab") as f:
-        return subprocess.Popen([sys.executable, str(SCRIPTS / script), *words], cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=f,
-                                stderr=subprocess.STDOUT, start_new_session=True)
+        return subprocess.Popen(
+            [sys.executable, str(SCRIPTS / script), *words],
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=f,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
 
 def end_group(process: subprocess.Popen) -> None:
@@ -99,12 +112,31 @@ def machine(device: str) -> dict:
     """What this was measured on."""
     import torch
 
-    found = {"python": platform.python_version(), "torch": torch.__version__, "cuda": torch.version.cuda, "kernel": platform.release(),
-             "cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0]}
+    found = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "kernel": platform.release(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg()[0],
+    }
     if device == "cuda":
-        done = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total,memory.used", "--format=csv,noheader"],
-                              capture_output=True, text=True, timeout=30, check=False)
-        found |= {"gpu": torch.cuda.get_device_name(0), "cudnn": torch.backends.cudnn.version(), "nvidia-smi": done.stdout.strip()}
+        done = subprocess.run(
+            [
+                "nvidia-smi",
+                "--query-gpu=name,driver_version,memory.total,memory.used",
+                "--format=csv,noheader",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        found |= {
+            "gpu": torch.cuda.get_device_name(0),
+            "cudnn": torch.backends.cudnn.version(),
+            "nvidia-smi": done.stdout.strip(),
+        }
         torch.ones(8, device="cuda").sum().item()
     return found
 
@@ -114,8 +146,15 @@ def machine(device: str) -> dict:
 def part_function(name: str) -> Callable[[Report], None]:
     from benchmarks import gpu_cost, gpu_resume, gpu_tools
 
-    return {"engine-kills": gpu_resume.engine_kills, "unmodified": gpu_resume.unmodified, "verify-resume": gpu_resume.verify,
-            "tools": gpu_tools.tools, "engine-cost": gpu_cost.engine, "recording": gpu_cost.recording, "tune": gpu_tools.tune}[name]
+    return {
+        "engine-kills": gpu_resume.engine_kills,
+        "unmodified": gpu_resume.unmodified,
+        "verify-resume": gpu_resume.verify,
+        "tools": gpu_tools.tools,
+        "engine-cost": gpu_cost.engine,
+        "recording": gpu_cost.recording,
+        "tune": gpu_tools.tune,
+    }[name]
 
 
 def inside(name: str, report: Report) -> int:
@@ -146,7 +185,18 @@ def outside(name: str, report: Report, limit_s: float) -> None:
     (work / "tmp").mkdir()
     env = {**os.environ, MARK: mark, "TMPDIR": str(work / "tmp")}
     began = time.monotonic()
-    argv = [sys.executable, __file__, "--device", report.device, "--out", str(report.path), "--inside", name, "--work", str(work)]
+    argv = [
+        sys.executable,
+        __file__,
+        "--device",
+        report.device,
+        "--out",
+        str(report.path),
+        "--inside",
+        name,
+        "--work",
+        str(work),
+    ]
     process = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         code = process.wait(limit_s)

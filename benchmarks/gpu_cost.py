@@ -14,8 +14,13 @@ from benchmarks.resume_cost import Lives, lives
 
 # name, script, seconds of its loop, words for a GPU, words for a try on the CPU
 RECORDED = (
-    ("gpt, 6 layers of 384", "gpt.py", 12.0, ("--layers", "6", "--width", "384", "--block", "256", "--batch", "64"),
-     ("--layers", "1", "--width", "16", "--block", "16", "--batch", "2")),
+    (
+        "gpt, 6 layers of 384",
+        "gpt.py",
+        12.0,
+        ("--layers", "6", "--width", "384", "--block", "256", "--batch", "64"),
+        ("--layers", "1", "--width", "16", "--block", "16", "--batch", "2"),
+    ),
     ("cnn, 2 workers", "cnn.py", 6.0, (), ("--samples", "320")),
 )
 
@@ -23,13 +28,19 @@ RECORDED = (
 def engine(report: Report) -> None:
     """A step, a save, reading ahead: benchmarks/on_gpu/engine_cost.py."""
     out = report.work / "cost"
-    process = python("engine_cost.py", report.device, "small" if report.small else "whole", cwd=report.work, out=out)
+    process = python(
+        "engine_cost.py", report.device, "small" if report.small else "whole", cwd=report.work, out=out
+    )
     told = 0
     try:
         while True:
             ended = process.poll() is not None
             text = out.read_text(errors="replace")
-            lines = [line for line in text.splitlines(keepends=True) if line.startswith('{"name"') and line.endswith("\n")]
+            lines = [
+                line
+                for line in text.splitlines(keepends=True)
+                if line.startswith('{"name"') and line.endswith("\n")
+            ]
             for line in lines[told:]:
                 found = json.loads(line)
                 report.add("engine-cost", found.pop("name"), **found)
@@ -57,22 +68,34 @@ def _recorded(report: Report, made: Lives, name: str, argv: list[str], wanted_s:
     epochs = max(3, min(400, round(wanted_s / epoch_s)))
     sides: dict[str, list[dict]] = {"plain": [], "recorded": []}
     for side in ("plain", "recorded", "recorded", "plain"):
-        sides[side].append(_whole(made, [*argv, "--epochs", str(epochs)], "auto" if side == "recorded" else ""))
+        sides[side].append(
+            _whole(made, [*argv, "--epochs", str(epochs)], "auto" if side == "recorded" else "")
+        )
         report.add("recording", f"{name}, {side}", **sides[side][-1])
-    mean = {side: {key: sum(each[key] for each in found) / 2 for key in ("cpu_s", "loop_s", "wall_s")} for side, found in sides.items()}
+    mean = {
+        side: {key: sum(each[key] for each in found) / 2 for key in ("cpu_s", "loop_s", "wall_s")}
+        for side, found in sides.items()
+    }
     ratios = {key: round(mean["recorded"][key] / mean["plain"][key], 4) for key in mean["plain"]}
-    report.add("recording", name, epochs=epochs, words=" ".join(argv[1:]), recorded_over_plain=ratios, mean=mean)
+    report.add(
+        "recording", name, epochs=epochs, words=" ".join(argv[1:]), recorded_over_plain=ratios, mean=mean
+    )
 
 
 def _whole(made: Lives, argv: list[str], every: str) -> dict:
-    """Seconds of one run: CPU with its workers, wall, and of its epochs as it prints them (the first is left out: it warms up)."""
+    """Seconds of one run: CPU with its workers, wall, and of its epochs as it prints them (the first is left
+    out: it warms up)."""
     folder = made.base / f"out{len(list(made.base.glob('out*')))}"
     folder.mkdir()
     began = time.monotonic()
     with open(folder / "text", "wb") as out:
         process, home = made.start(argv, every=every, stdout=out)
     try:
-        until(lambda: os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None, 100, f"the end of {argv[0]}")
+        until(
+            lambda: os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None,
+            100,
+            f"the end of {argv[0]}",
+        )
         wall = time.monotonic() - began
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -85,4 +108,10 @@ def _whole(made: Lives, argv: list[str], every: str) -> dict:
     if every:
         state = json.loads((home / "resume" / "state.json").read_text())
         state = {key: state.get(key) for key in ("state", "reason", "image", "events", "points_passed")}
-    return {"cpu_s": used.ru_utime + used.ru_stime, "wall_s": wall, "loop_s": sum(epochs[1:]), "last_epoch_s": epochs[-1], "said": state}
+    return {
+        "cpu_s": used.ru_utime + used.ru_stime,
+        "wall_s": wall,
+        "loop_s": sum(epochs[1:]),
+        "last_epoch_s": epochs[-1],
+        "said": state,
+    }

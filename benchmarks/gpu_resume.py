@@ -56,7 +56,11 @@ class EngineRun:
         before = self.text().count("BEGUN")
         process = python("engine_training.py", json.dumps(self.options), cwd=self.folder)
         try:
-            until(lambda: self.text().count("BEGUN") > before or process.poll() is not None, LIFE_S, "the first batch")
+            until(
+                lambda: self.text().count("BEGUN") > before or process.poll() is not None,
+                LIFE_S,
+                "the first batch",
+            )
             began = time.monotonic()
             if kill_after_s is None:
                 until(lambda: process.poll() is not None, LIFE_S, "the end of a training")
@@ -95,7 +99,11 @@ def _engine_cell(report: Report, name: str, options: dict) -> None:
         wanted = first.result()
         with ThreadPoolExecutor(3) as pool:
             again = pool.submit(_straight, base / "again", options)
-            apart = pool.submit(_straight, base / "apart", {**options, "ahead": False}) if "compile" not in options else None
+            apart = (
+                pool.submit(_straight, base / "apart", {**options, "ahead": False})
+                if "compile" not in options
+                else None
+            )
             killed = EngineRun(base / "killed", options)
             dice = random.Random(name)
             lives = [killed.live(dice.uniform(0.1, 0.6) * whole.seconds) for _ in range(KILLS)]
@@ -103,9 +111,18 @@ def _engine_cell(report: Report, name: str, options: dict) -> None:
                 lives.append(killed.live())
             same = _unequal(wanted, again.result())
             without = _unequal(wanted, apart.result()) if apart else None
-        report.add("engine-kills", name, kills=sum(life.killed for life in lives), seconds=round(whole.seconds, 2), steps=wanted["steps"],
-                   two_undisturbed_differ_in=same, without_reading_ahead_differs_in=without,
-                   killed_differs_in=_unequal(wanted, killed.result()), said=killed.said(), score=wanted["score"])
+        report.add(
+            "engine-kills",
+            name,
+            kills=sum(life.killed for life in lives),
+            seconds=round(whole.seconds, 2),
+            steps=wanted["steps"],
+            two_undisturbed_differ_in=same,
+            without_reading_ahead_differs_in=without,
+            killed_differs_in=_unequal(wanted, killed.result()),
+            said=killed.said(),
+            score=wanted["score"],
+        )
 
 
 def _straight(folder: Path, options: dict) -> dict:
@@ -135,15 +152,25 @@ class Unmodified:
 UNMODIFIED = (
     Unmodified("cnn deterministic", "cnn.py", ("--deterministic",), ("--samples", "320")),
     Unmodified("amp deterministic", "amp.py", ("--deterministic",), ("--samples", "320", "--width", "4")),
-    Unmodified("gpt deterministic", "gpt.py", ("--deterministic",), ("--layers", "1", "--width", "16", "--block", "16", "--batch", "2")),
-    Unmodified("amp without workers, as it is", "amp.py", ("--workers", "0"), ("--samples", "320", "--width", "4")),
+    Unmodified(
+        "gpt deterministic",
+        "gpt.py",
+        ("--deterministic",),
+        ("--layers", "1", "--width", "16", "--block", "16", "--batch", "2"),
+    ),
+    Unmodified(
+        "amp without workers, as it is", "amp.py", ("--workers", "0"), ("--samples", "320", "--width", "4")
+    ),
     Unmodified("cnn as it is", "cnn.py", (), ("--samples", "320")),
-    Unmodified("gpt as it is", "gpt.py", (), ("--layers", "1", "--width", "16", "--block", "16", "--batch", "2")),
+    Unmodified(
+        "gpt as it is", "gpt.py", (), ("--layers", "1", "--width", "16", "--block", "16", "--batch", "2")
+    ),
 )
 
 
 def unmodified(report: Report) -> None:
-    """Each script: equal to itself? Killed and resumed through the harness of the tests, and through `stoker run` and `stoker start`."""
+    """Each script: equal to itself? Killed and resumed through the harness of the tests, and through `stoker
+    run` and `stoker start`."""
     cells = UNMODIFIED[1:2] if report.small else UNMODIFIED
     ground = report.ground()
     try:
@@ -180,15 +207,26 @@ def _unmodified_cell(report: Report, ground: Ground, cell: Unmodified) -> None:
             wanted = _plain(cell, words, base / "plain")
             equal = wanted == again.result()
             ended = whole.result()
-            report.add("unmodified", cell.name, words=" ".join(words), two_plain_runs_equal=equal,
-                       run_and_start_equal={"text": ended.pop("text") == wanted[0], "files": ended.pop("files") == wanted[1]}, **ended)
+            report.add(
+                "unmodified",
+                cell.name,
+                words=" ".join(words),
+                two_plain_runs_equal=equal,
+                run_and_start_equal={
+                    "text": ended.pop("text") == wanted[0],
+                    "files": ended.pop("files") == wanted[1],
+                },
+                **ended,
+            )
             killed.result()
 
 
 def _plain(cell: Unmodified, words: tuple[str, ...], folder: Path) -> tuple[str, dict]:
     """(text without times, file -> hash) of a run without Stoker."""
     folder.mkdir(parents=True)
-    process = python(cell.script, *words, cwd=folder, out=folder.parent / f"{folder.name}.out", PYTHONHASHSEED="1")
+    process = python(
+        cell.script, *words, cwd=folder, out=folder.parent / f"{folder.name}.out", PYTHONHASHSEED="1"
+    )
     try:
         until(lambda: process.poll() is not None, LIFE_S, f"the end of {cell.script}")
     finally:
@@ -199,10 +237,14 @@ def _plain(cell: Unmodified, words: tuple[str, ...], folder: Path) -> tuple[str,
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in sorted(folder.glob("*.pt"))}
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in sorted(folder.glob("*.pt"))
+    }
 
 
-def _with_stoker(report: Report, ground: Ground, cell: Unmodified, words: tuple[str, ...], base: Path) -> dict:
+def _with_stoker(
+    report: Report, ground: Ground, cell: Unmodified, words: tuple[str, ...], base: Path
+) -> dict:
     """What `stoker run`, SIGKILL and `stoker start` came to."""
     folder = base / "run"
     folder.mkdir(parents=True)
@@ -213,7 +255,11 @@ def _with_stoker(report: Report, ground: Ground, cell: Unmodified, words: tuple[
 
     def asked() -> bool:
         said = _read(state)
-        return bool(said.get("image")) or said.get("state") in ("not resumable", "off") or ground.json_file(run, 1, "exit.json") is not None
+        return (
+            bool(said.get("image"))
+            or said.get("state") in ("not resumable", "off")
+            or ground.json_file(run, 1, "exit.json") is not None
+        )
 
     until(asked, LIFE_S, "an image or a refusal")
     time.sleep(1.5)  # some steps are lost
@@ -224,17 +270,28 @@ def _with_stoker(report: Report, ground: Ground, cell: Unmodified, words: tuple[
     done = ground.wait_state(run, *FINAL, timeout_s=LIFE_S)
     after = done.get("resume") or {}
     text = ground.stoker("logs", run, timeout_s=LIFE_S).out
-    return {"before_the_kill": before.get("sentence"), "state": before.get("state"), "why_ended": ended.get("sentence"),
-            "start": started.err.strip()[-500:], "resumed": after.get("resumed"), "after": after.get("sentence"),
-            "not_taken": after.get("not_taken"), "end": done.get("sentence"), "tried": _read(state).get("tried"),
-            "files": _hashes(folder), "text": re.sub(TIMES, "~", text.replace("\r\n", "\n"))}
+    return {
+        "before_the_kill": before.get("sentence"),
+        "state": before.get("state"),
+        "why_ended": ended.get("sentence"),
+        "start": started.err.strip()[-500:],
+        "resumed": after.get("resumed"),
+        "after": after.get("sentence"),
+        "not_taken": after.get("not_taken"),
+        "end": done.get("sentence"),
+        "tried": _read(state).get("tried"),
+        "files": _hashes(folder),
+        "text": re.sub(TIMES, "~", text.replace("\r\n", "\n")),
+    }
 
 
 def _with_harness(report: Report, cell: Unmodified, words: tuple[str, ...], base: Path) -> None:
     """Kills by the harness of tests/resume: text, variables, objects and files are compared."""
     import harness
 
-    script = harness.Script(SCRIPTS / cell.script, args=words, mask=(TIMES,), clocks=("began",), every=cell.every)
+    script = harness.Script(
+        SCRIPTS / cell.script, args=words, mask=(TIMES,), clocks=("began",), every=cell.every
+    )
     kills = [[harness.Kill("image", 0.4)]]
     if "deterministic" in cell.name and not report.small:
         kills.append([harness.Kill("image", 0.2, 2), harness.Kill("image", 0.3)])
@@ -242,10 +299,16 @@ def _with_harness(report: Report, cell: Unmodified, words: tuple[str, ...], base
         lines: list[str] = []
         stage = base / "harness"
         stage.mkdir(parents=True)
-        trials = harness.campaign(script, stage, kills=0, plans=kills, say=lines.append, hooks=harness.vendored(base / "hooks"))
+        trials = harness.campaign(
+            script, stage, kills=0, plans=kills, say=lines.append, hooks=harness.vendored(base / "hooks")
+        )
         for trial in trials:
             last = trial.lives[-1] if trial.lives else None
-            more = {"err": last.err.decode(errors="replace")[-600:], "passed": last.said.get("points_passed")} if last else {}
+            more = (
+                {"err": last.err.decode(errors="replace")[-600:], "passed": last.said.get("points_passed")}
+                if last
+                else {}
+            )
             report.add("unmodified", f"{cell.name}, harness", **trial.to_json(), **more)
 
 
@@ -266,11 +329,29 @@ def _verified(report: Report, ground: Ground, cell: Unmodified) -> None:
         words = epochs_for(report, cell, 8.0, base)
         folder = base / "here"
         folder.mkdir()
-        done = ground.stoker("verify-resume", "--kills", "2", "--for", "15s", "--json", str(SCRIPTS / cell.script), *words, cwd=folder,
-                             timeout_s=LIFE_S * 2, env={"OMP_NUM_THREADS": "1"})
+        done = ground.stoker(
+            "verify-resume",
+            "--kills",
+            "2",
+            "--for",
+            "15s",
+            "--json",
+            str(SCRIPTS / cell.script),
+            *words,
+            cwd=folder,
+            timeout_s=LIFE_S * 2,
+            env={"OMP_NUM_THREADS": "1"},
+        )
         found = json.loads(done.out) if done.out.startswith("{") else {"out": done.out[-1500:]}
-        report.add("verify-resume", cell.name, code=done.code, command=shlex.join([cell.script, *words]), python=sys.version.split()[0],
-                   err=done.err[-800:], **found)
+        report.add(
+            "verify-resume",
+            cell.name,
+            code=done.code,
+            command=shlex.join([cell.script, *words]),
+            python=sys.version.split()[0],
+            err=done.err[-800:],
+            **found,
+        )
 
 
 def _read(path: Path) -> dict:

@@ -32,7 +32,8 @@ STOKER = str(BIN / "stoker")
 FINAL = ("done", "failed", "stopped")
 T = TypeVar("T")
 
-# Prints numbered lines: argv = count, seconds between lines, a file that gets a line at each start. Says nothing when it is interrupted.
+# Prints numbered lines: argv = count, seconds between lines, a file that gets a line at each start. Says
+# nothing when it is interrupted.
 NUMBERED = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -82,7 +83,9 @@ class Done:
 
     def ok(self) -> Done:
         """Self, if the exit code is 0."""
-        assert self.code == 0, f"{self.args} ended with {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+        assert self.code == 0, (
+            f"{self.args} ended with {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+        )
         return self
 
     def json(self) -> dict | list:
@@ -90,7 +93,8 @@ class Done:
 
 
 class Ground:
-    """A state folder, a working folder and an environment of their own. `close` ends all and tells what was left."""
+    """A state folder, a working folder and an environment of their own.
+    `close` ends all and tells what was left."""
 
     def __init__(self, home: Path | None = None) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="sk-", dir="/tmp"))
@@ -100,9 +104,20 @@ class Ground:
         self.work.mkdir()
         self.user.mkdir()
         self.token = uuid.uuid4().hex
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("STOKER", "PYTHON", "VIRTUAL_ENV", "PYENV", "CONDA"))}
-        self.env = {**kept, "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(self.user),
-                    "STOKER_HOME": str(self.home), "GROUND_TOKEN": self.token, "LC_ALL": "C.UTF-8", "TERM": "xterm"}
+        kept = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("STOKER", "PYTHON", "VIRTUAL_ENV", "PYENV", "CONDA"))
+        }
+        self.env = {
+            **kept,
+            "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "HOME": str(self.user),
+            "STOKER_HOME": str(self.home),
+            "GROUND_TOKEN": self.token,
+            "LC_ALL": "C.UTF-8",
+            "TERM": "xterm",
+        }
         self._children: list[subprocess.Popen] = []
 
     # ---- the command line
@@ -110,13 +125,24 @@ class Ground:
     def stoker(self, *args: str, cwd: Path | None = None, stdin: bytes = b"", timeout_s: float = 60,
                env: dict[str, str] | None = None) -> Done:
         """Run `stoker ARGS` with pipes for all three streams."""
-        proc = subprocess.run([STOKER, *args], cwd=cwd or self.work, input=stdin, capture_output=True, timeout=timeout_s,
-                              env={**self.env, **(env or {})}, check=False)
+        proc = subprocess.run(
+            [STOKER, *args],
+            cwd=cwd or self.work,
+            input=stdin,
+            capture_output=True,
+            timeout=timeout_s,
+            env={**self.env, **(env or {})},
+            check=False,
+        )
         return Done(list(args), proc.returncode, proc.stdout, proc.stderr)
 
-    def start_stoker(self, *args: str, cwd: Path | None = None, env: dict[str, str] | None = None, **kwargs: object) -> subprocess.Popen:
+    def start_stoker(
+        self, *args: str, cwd: Path | None = None, env: dict[str, str] | None = None, **kwargs: object
+    ) -> subprocess.Popen:
         """`stoker ARGS` in the background; ended by `close`."""
-        proc = subprocess.Popen([STOKER, *args], cwd=cwd or self.work, env={**self.env, **(env or {})}, **kwargs)
+        proc = subprocess.Popen(
+            [STOKER, *args], cwd=cwd or self.work, env={**self.env, **(env or {})}, **kwargs
+        )
         self._children.append(proc)
         return proc
 
@@ -124,13 +150,21 @@ class Ground:
         """`close` ends this process too."""
         self._children.append(proc)
 
-    def terminal(self, *args: str, cwd: Path | None = None, env: dict[str, str] | None = None, argv: list[str] | None = None) -> Terminal:
+    def terminal(
+        self,
+        *args: str,
+        cwd: Path | None = None,
+        env: dict[str, str] | None = None,
+        argv: list[str] | None = None,
+    ) -> Terminal:
         """`stoker ARGS` on a terminal of its own."""
         term = Terminal(argv or [STOKER, *args], cwd or self.work, {**self.env, **(env or {})})
         self._children.append(term.proc)
         return term
 
-    def detach(self, *args: str, cwd: Path | None = None, env: dict[str, str] | None = None, timeout_s: float = 60) -> dict:
+    def detach(
+        self, *args: str, cwd: Path | None = None, env: dict[str, str] | None = None, timeout_s: float = 60
+    ) -> dict:
         """`stoker run -d --json ARGS`: the run object."""
         return self.stoker("run", "-d", "--json", *args, cwd=cwd, env=env, timeout_s=timeout_s).json()
 
@@ -209,7 +243,9 @@ class Ground:
 
     def server_pid(self) -> int:
         """The one server of this ground; there must be one within a few seconds."""
-        return until(lambda: (pids := self.server_pids()) and len(pids) == 1 and pids[0], 15, "exactly one server")
+        return until(
+            lambda: (pids := self.server_pids()) and len(pids) == 1 and pids[0], 15, "exactly one server"
+        )
 
     def kill_server(self) -> None:
         """SIGKILL, and wait until it is gone."""
@@ -226,7 +262,8 @@ class Ground:
     # ---- processes
 
     def processes(self) -> list[int]:
-        """All processes of this ground: by the token in their environment, or the state folder in their command line."""
+        """All processes of this ground: by the token in their environment, or the state folder in their
+        command line."""
         marks = (f"GROUND_TOKEN={self.token}".encode(), os.fsencode(self.root) + b"/")
         found = []
         for entry in os.scandir("/proc"):
@@ -250,7 +287,8 @@ class Ground:
             list(pool.map(lambda run_id: self.stoker("stop", "--force", run_id, timeout_s=60), live))
 
     def close(self) -> list[str]:
-        """End all, remove the folders. The command lines of processes that had to be killed because they were left."""
+        """End all, remove the folders.
+        The command lines of processes that had to be killed because they were left."""
         for proc in self._children:
             if proc.poll() is None:
                 proc.kill()
@@ -277,13 +315,23 @@ class Ground:
 class Terminal:
     """A program on a pseudo-terminal that we hold the other end of."""
 
-    def __init__(self, argv: list[str], cwd: Path, env: dict[str, str], rows: int = 24, columns: int = 80) -> None:
+    def __init__(
+        self, argv: list[str], cwd: Path, env: dict[str, str], rows: int = 24, columns: int = 80
+    ) -> None:
         self.fd, slave = pty.openpty()
         self.resize(rows, columns)
         self.initial = termios.tcgetattr(slave)
         self._slave = slave  # kept open: the settings can be read after the program is gone
-        self.proc = subprocess.Popen(argv, cwd=cwd, env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-                                     preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))  # noqa: PLW1509 - the child only execs
+        self.proc = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=env,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+        )
         self.seen = bytearray()
 
     def resize(self, rows: int, columns: int) -> None:
@@ -293,7 +341,8 @@ class Terminal:
         os.write(self.fd, data)
 
     def pump(self, timeout_s: float = 0.05) -> None:
-        """Take in what is there and what comes, until nothing came for `timeout_s`, for at most half a second."""
+        """Take in what is there and what comes, until nothing came for `timeout_s`,
+        for at most half a second."""
         deadline = time.monotonic() + 0.5
         while select.select([self.fd], [], [], timeout_s)[0]:
             try:
@@ -366,7 +415,9 @@ def kill(pid: int, sig: int = signal.SIGKILL) -> None:
 
 def cmdline(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        return (
+            Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        )
     except OSError:
         return ""
 
@@ -391,7 +442,11 @@ def memory_bytes(pid: int, field: str = "VmRSS") -> int:
 def children(pid: int) -> Iterator[int]:
     """All descendants of a process that are there now."""
     try:
-        direct = [int(c) for task in Path(f"/proc/{pid}/task").iterdir() for c in (task / "children").read_text().split()]
+        direct = [
+            int(c)
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for c in (task / "children").read_text().split()
+        ]
     except OSError:
         return
     for child in direct:

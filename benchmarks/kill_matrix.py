@@ -14,7 +14,14 @@ def _row(name: str, tally: kills.Tally) -> Row:
     detail = f"{tally.moments} kills, {tally.runs} runs"
     if tally.wrong:
         detail += "; first: " + tally.wrong[0][:300]
-    return Row(name=name + ": broken promises", value=len(tally.wrong), target=0, unit="", n=tally.moments, detail=detail)
+    return Row(
+        name=name + ": broken promises",
+        value=len(tally.wrong),
+        target=0,
+        unit="",
+        n=tally.moments,
+        detail=detail,
+    )
 
 
 def _points(campaign: Callable[[Ground, str], kills.Tally], points: tuple[str, ...]) -> kills.Tally:
@@ -34,7 +41,9 @@ def _points(campaign: Callable[[Ground, str], kills.Tally], points: tuple[str, .
 
 
 def _random(ground: Ground, short: bool) -> kills.Tally:
-    return kills.server_at_random(ground, 1, live=3, lines=40) if short else kills.server_at_random(ground, 50)
+    return (
+        kills.server_at_random(ground, 1, live=3, lines=40) if short else kills.server_at_random(ground, 50)
+    )
 
 
 def server(ground: Ground, short: bool) -> list[Row]:
@@ -48,12 +57,25 @@ def agent(ground: Ground, short: bool) -> list[Row]:
     """SIGKILL the agent at every named point and at random moments; both caretakers; everything."""
     both = kills.caretakers_killed(ground, 1 if short else 20)
     points = kills.AGENT_POINTS[1:2] if short else kills.AGENT_POINTS
-    return [_row("SIGKILL a caretaker at named points", _points(kills.agent_at_point, points)),
-            _row("SIGKILL the agent at random moments", kills.agent_at_random(ground, 2 if short else 20)),
-            _row("SIGKILL holder and agent together", both),
-            Row(name="SIGKILL holder and agent: tree gone after, at most", value=both.slowest_s, target=10, unit="s", n=both.moments)]
+    return [
+        _row("SIGKILL a caretaker at named points", _points(kills.agent_at_point, points)),
+        _row("SIGKILL the agent at random moments", kills.agent_at_random(ground, 2 if short else 20)),
+        _row("SIGKILL holder and agent together", both),
+        Row(
+            name="SIGKILL holder and agent: tree gone after, at most",
+            value=both.slowest_s,
+            target=10,
+            unit="s",
+            n=both.moments,
+        ),
+    ]
 
 
 def machine(ground: Ground, short: bool) -> list[Row]:
     """SIGKILL everything and change the machine's identity."""
-    return [_row("SIGKILL everything on a machine that comes back as another", kills.rebooted(ground, 1 if short else 10))]
+    return [
+        _row(
+            "SIGKILL everything on a machine that comes back as another",
+            kills.rebooted(ground, 1 if short else 10),
+        )
+    ]

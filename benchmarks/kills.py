@@ -1,7 +1,8 @@
-"""The kill matrix: SIGKILL to the server, to the agent, to both caretakers, to everything; then look whether anything was lost.
+"""The kill matrix: SIGKILL to the server, to the agent, to both caretakers, to everything;
+then look whether anything was lost.
 
-Each campaign gives a Tally: how often was killed, how many runs took part, and every single thing that was not as promised.
-tests/e2e runs short campaigns, the benchmarks the full ones.
+Each campaign gives a Tally: how often was killed, how many runs took part, and every single thing that was
+not as promised. tests/e2e runs short campaigns, the benchmarks the full ones.
 """
 
 from __future__ import annotations
@@ -19,9 +20,27 @@ from dataclasses import dataclass, field
 
 from benchmarks.ground import FINAL, NUMBERED, Ground, alive, children, cmdline, kill, numbered, until
 
-SERVER_POINTS = ("submit.spooled", "submit.committed", "stage.before", "stage.after", "start.before", "start.after",
-                 "apply.before", "apply.after", "stop.before", "stop.after")
-AGENT_POINTS = ("claimed", "spawned", "status_written", "ladder_done", "before_exit", "exit_written", "restart_claimed")
+SERVER_POINTS = (
+    "submit.spooled",
+    "submit.committed",
+    "stage.before",
+    "stage.after",
+    "start.before",
+    "start.after",
+    "apply.before",
+    "apply.after",
+    "stop.before",
+    "stop.after",
+)
+AGENT_POINTS = (
+    "claimed",
+    "spawned",
+    "status_written",
+    "ladder_done",
+    "before_exit",
+    "exit_written",
+    "restart_claimed",
+)
 PAUSE_S = 0.05
 SLEEPER = """
 import signal, time
@@ -95,8 +114,24 @@ class Traffic(threading.Thread):
     def submit(self) -> None:
         wish = Wished(f"r{len(self.wished)}")
         self.wished[wish.name] = wish
-        done = self._do("run", "-d", "--json", "--new", "--grace", "2s", "--name", wish.name, "--",
-                        sys.executable, "-I", "-S", "count.py", str(self.lines), str(PAUSE_S), str(self.side(wish.name)))
+        done = self._do(
+            "run",
+            "-d",
+            "--json",
+            "--new",
+            "--grace",
+            "2s",
+            "--name",
+            wish.name,
+            "--",
+            sys.executable,
+            "-I",
+            "-S",
+            "count.py",
+            str(self.lines),
+            str(PAUSE_S),
+            str(self.side(wish.name)),
+        )
         wish.run_id = json.loads(done.stdout)["id"] if done.code == 0 else None
 
     def side(self, name: str) -> os.PathLike:
@@ -131,8 +166,11 @@ class Traffic(threading.Thread):
         return None
 
 
-def server_at_random(ground: Ground, moments: int, *, live: int = 20, lines: int = 120, seed: int = 1) -> Tally:
-    """SIGKILL the server at random moments while `live` runs print and others are submitted, stopped and restarted."""
+def server_at_random(
+    ground: Ground, moments: int, *, live: int = 20, lines: int = 120, seed: int = 1
+) -> Tally:
+    """SIGKILL the server at random moments while `live` runs print and others are submitted,
+    stopped and restarted."""
     tally = Tally()
     chance = random.Random(seed)
     traffic = Traffic(ground, live, seed=seed, lines=lines)
@@ -141,7 +179,10 @@ def server_at_random(ground: Ground, moments: int, *, live: int = 20, lines: int
     traffic.start()
     while tally.moments < moments:
         pids = ground.server_pids()
-        tally.expect(len(pids) <= 1 or bool(until(lambda: len(ground.server_pids()) <= 1, 10, "one server")), f"several servers: {pids}")
+        tally.expect(
+            len(pids) <= 1 or bool(until(lambda: len(ground.server_pids()) <= 1, 10, "one server")),
+            f"several servers: {pids}",
+        )
         if not pids:
             time.sleep(0.02)
             continue
@@ -179,13 +220,18 @@ def judge(ground: Ground, traffic: Traffic, tally: Tally) -> None:
             _judge_run(ground, traffic, wish, run, tally)
     _judge_leftovers(ground, tally)
     with sqlite3.connect(ground.home / "server" / "stoker.db") as database:
-        tally.expect(database.execute("pragma integrity_check").fetchone() == ("ok",), "the database is damaged")
+        tally.expect(
+            database.execute("pragma integrity_check").fetchone() == ("ok",), "the database is damaged"
+        )
 
 
 def _judge_run(ground: Ground, traffic: Traffic, wish: Wished, run: dict, tally: Tally) -> None:
     name, whole = wish.name, numbered(traffic.lines)
     attempts = sorted(int(p.name) for p in (ground.folder(run["id"]) / "attempts").glob("*"))
-    tally.expect(attempts == list(range(1, run["attempts"] + 1)), f"{name}: attempts {attempts} on the disk, {run['attempts']} in the list")
+    tally.expect(
+        attempts == list(range(1, run["attempts"] + 1)),
+        f"{name}: attempts {attempts} on the disk, {run['attempts']} in the list",
+    )
     least, most = 1 + wish.starts, 1 + wish.starts + wish.maybe_starts
     early = wish.stops + wish.maybe_stops > 0  # a run stopped before its first start has one attempt less
     tally.expect((least - early) <= len(attempts) <= most,
@@ -197,24 +243,40 @@ def _judge_run(ground: Ground, traffic: Traffic, wish: Wished, run: dict, tally:
     tally.expect(starts <= len(attempts), f"{name}: {starts} processes started in {len(attempts)} attempts")
     for n in attempts:
         log, last = ground.log(run["id"], n), ground.json_file(run["id"], n, "exit.json")
-        tally.expect(whole.startswith(log), f"{name}: the log of attempt {n} is not what was printed ({log[:60]!r}...)")
+        tally.expect(
+            whole.startswith(log), f"{name}: the log of attempt {n} is not what was printed ({log[:60]!r}...)"
+        )
         tally.expect(last is not None, f"{name}: attempt {n} has no last words")
         if last:
-            tally.expect(last["out_bytes"] == len(log), f"{name}: attempt {n} counts {last['out_bytes']} bytes, the log has {len(log)}")
-            tally.expect(last["reason"] in ("exited", "stopped_by_user"), f"{name}: attempt {n} ended as {last['reason']}")
+            tally.expect(
+                last["out_bytes"] == len(log),
+                f"{name}: attempt {n} counts {last['out_bytes']} bytes, the log has {len(log)}",
+            )
+            tally.expect(
+                last["reason"] in ("exited", "stopped_by_user"),
+                f"{name}: attempt {n} ended as {last['reason']}",
+            )
             tally.expect(last["leftovers"]["survivors"] == [], f"{name}: survivors {last['leftovers']}")
             if last["reason"] == "exited":
-                tally.expect(log == whole, f"{name}: attempt {n} ended well, but its log has {len(log)} of {len(whole)} bytes")
+                tally.expect(
+                    log == whole,
+                    f"{name}: attempt {n} ended well, but its log has {len(log)} of {len(whole)} bytes",
+                )
     if run["state"] == "stopped":
         tally.expect(wish.stops + wish.maybe_stops > 0, f"{name}: stopped, though nobody asked")
         tally.expect(run["reason"] == "stopped_by_user", f"{name}: stopped because of {run['reason']}")
     elif run["state"] == "done":
-        tally.expect(run["exit_code"] == 0 and attempts != [], f"{name}: done with {run['exit_code']} and attempts {attempts}")
+        tally.expect(
+            run["exit_code"] == 0 and attempts != [],
+            f"{name}: done with {run['exit_code']} and attempts {attempts}",
+        )
     else:
         tally.wrong.append(f"{name}: {run['state']}, {run['reason']}: {run['sentence']}")
     if wish.stops and not wish.starts and not wish.maybe_starts and attempts:
         log = ground.log(run["id"], attempts[-1])
-        tally.expect(run["state"] == "stopped" or log == whole, f"{name}: the acknowledged wish to stop was lost")
+        tally.expect(
+            run["state"] == "stopped" or log == whole, f"{name}: the acknowledged wish to stop was lost"
+        )
 
 
 def _judge_leftovers(ground: Ground, tally: Tally) -> None:
@@ -231,10 +293,18 @@ def _judge_leftovers(ground: Ground, tally: Tally) -> None:
 # ---- named points
 
 def start_server(ground: Ground, **env: str) -> subprocess.Popen:
-    """A server that is our own child, so that its death can be seen. The environment holds the point at which it dies."""
+    """A server that is our own child, so that its death can be seen.
+    The environment holds the point at which it dies."""
     with open(ground.root / "server.out", "ab") as out:
-        proc = subprocess.Popen([sys.executable, "-m", "stoker.server"], env={**ground.env, **env}, stdin=subprocess.DEVNULL,
-                                stdout=out, stderr=out, start_new_session=True, cwd=ground.root)
+        proc = subprocess.Popen(
+            [sys.executable, "-m", "stoker.server"],
+            env={**ground.env, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            cwd=ground.root,
+        )
     ground.keep(proc)
     return proc
 
@@ -258,7 +328,9 @@ def server_at_point(ground: Ground, point: str) -> Tally:
     if stop.code != 0:
         ground.stoker("stop", "sleeper").ok()
     try:
-        tally.expect(doomed.wait(20) == -signal.SIGKILL, f"{point}: the server ended with {doomed.returncode}")
+        tally.expect(
+            doomed.wait(20) == -signal.SIGKILL, f"{point}: the server ended with {doomed.returncode}"
+        )
     except subprocess.TimeoutExpired:
         tally.wrong.append(f"{point}: the server never passed it")
         doomed.kill()
@@ -273,13 +345,15 @@ def server_at_point(ground: Ground, point: str) -> Tally:
     judge(ground, traffic, tally)
     tally.runs += 1
     known = {r["id"] for r in ground.runs()}
-    spooled = [name for name in os.listdir(ground.home / "spool") if name in known]  # what was never promised is swept after a minute
+    # what was never promised is swept after a minute
+    spooled = [name for name in os.listdir(ground.home / "spool") if name in known]
     tally.expect(spooled == [], f"{point}: the spool still holds {spooled}")
     return tally
 
 
 def agent_at_point(ground: Ground, point: str) -> Tally:
-    """A caretaker dies at a named point. The run, which may be restarted once, still reaches its end, and nothing is left."""
+    """A caretaker dies at a named point. The run, which may be restarted once, still reaches its end, and
+    nothing is left."""
     tally = Tally(moments=1, runs=1)
     ground.home.mkdir(mode=0o700, exist_ok=True)
     ground.script("count.py", NUMBERED)
@@ -307,8 +381,13 @@ def agent_at_point(ground: Ground, point: str) -> Tally:
         starts = 0
     tally.expect(starts <= last, f"{point}: {starts} processes in {last} attempts")
     for n in range(1, last + 1):
-        tally.expect(numbered(40).startswith(ground.log(run["id"], n)), f"{point}: the log of attempt {n} is not what was printed")
-        tally.expect(ground.json_file(run["id"], n, "exit.json") is not None, f"{point}: attempt {n} has no last words")
+        tally.expect(
+            numbered(40).startswith(ground.log(run["id"], n)),
+            f"{point}: the log of attempt {n} is not what was printed",
+        )
+        tally.expect(
+            ground.json_file(run["id"], n, "exit.json") is not None, f"{point}: attempt {n} has no last words"
+        )
     first = ground.json_file(run["id"], 1, "exit.json") or {}
     try:
         events = ground.attempt_file(run["id"], 1, "events.jsonl").read_text()
@@ -316,7 +395,13 @@ def agent_at_point(ground: Ground, point: str) -> Tally:
         events = ""
     lost = first.get("reason") == "agent_lost"
     again = "agent_restarted" in events
-    traces = {"claimed": lost, "spawned": lost, "status_written": "holder_lost" in events, "ladder_done": again, "before_exit": again}
+    traces = {
+        "claimed": lost,
+        "spawned": lost,
+        "status_written": "holder_lost" in events,
+        "ladder_done": again,
+        "before_exit": again,
+    }
     tally.expect(traces.get(point, True), f"{point}: no trace of a death there")
     _judge_leftovers(ground, tally)
     return tally
@@ -325,7 +410,8 @@ def agent_at_point(ground: Ground, point: str) -> Tally:
 # ---- the caretakers
 
 def agent_at_random(ground: Ground, moments: int, seed: int = 1) -> Tally:
-    """SIGKILL the agent at random moments, with pipes and with a terminal: the run goes on, its limit still holds."""
+    """SIGKILL the agent at random moments, with pipes and with a terminal:
+    the run goes on, its limit still holds."""
     tally = Tally()
     chance = random.Random(seed)
     ground.script("count.py", NUMBERED)
@@ -335,9 +421,15 @@ def agent_at_random(ground: Ground, moments: int, seed: int = 1) -> Tally:
         for i in range(min(4, moments - tally.moments)):
             counted = i % 2 == 0
             args = ["--tty"] if chance.random() < 0.5 else []
-            words = ["count.py", "60", "0.05", str(ground.root / f"s{tally.moments}-{i}")] if counted else ["sleeper.py"]
+            words = (
+                ["count.py", "60", "0.05", str(ground.root / f"s{tally.moments}-{i}")]
+                if counted
+                else ["sleeper.py"]
+            )
             limit = [] if counted else ["--time", "4s"]
-            run = ground.detach("--new", *args, *limit, "--grace", "1s", "--", sys.executable, "-I", "-S", *words)
+            run = ground.detach(
+                "--new", *args, *limit, "--grace", "1s", "--", sys.executable, "-I", "-S", *words
+            )
             batch.append((run["id"], counted, ground.run_pid(run["id"])))
         for run_id, _, _ in batch:
             time.sleep(chance.uniform(0, 0.7))
@@ -350,11 +442,15 @@ def agent_at_random(ground: Ground, moments: int, seed: int = 1) -> Tally:
             ended = ground.wait_state(run_id, timeout_s=40)
             what = f"{run_id} ({'counted' if counted else 'limited'})"
             wanted = ("done", "exited") if counted else ("stopped", "limit_time")
-            tally.expect((ended["state"], ended["reason"]) == wanted, f"{what}: {ended['state']}, {ended['reason']}")
+            tally.expect(
+                (ended["state"], ended["reason"]) == wanted, f"{what}: {ended['state']}, {ended['reason']}"
+            )
             tally.expect(ended["attempts"] == 1, f"{what}: {ended['attempts']} attempts")
             tally.expect(not alive(pid), f"{what}: its process still lives")
             log = ground.log(run_id)
-            tally.expect(log == (numbered(60) if counted else b"begun\n"), f"{what}: the log is {log[-80:]!r}")
+            tally.expect(
+                log == (numbered(60) if counted else b"begun\n"), f"{what}: the log is {log[-80:]!r}"
+            )
             if not counted:
                 tally.expect(ended["used_s"] < 12, f"{what}: a limit of 4 s held after {ended['used_s']} s")
     _judge_leftovers(ground, tally)
@@ -362,16 +458,21 @@ def agent_at_random(ground: Ground, moments: int, seed: int = 1) -> Tally:
 
 
 def caretakers_killed(ground: Ground, moments: int, seed: int = 1) -> Tally:
-    """SIGKILL holder and agent together: tree gone within 10 s of contact, reason agent_lost, the restart policy followed."""
+    """SIGKILL holder and agent together: tree gone within 10 s of contact, reason agent_lost, the restart
+    policy followed."""
     tally = Tally()
     chance = random.Random(seed)
     ground.script("tree.py", TREE)
     for n in range(moments):
         restarted, tty = n % 2 == 1, n % 4 >= 2
         side = ground.root / f"child-{n}"
-        run = ground.detach("--new", "--restarts", str(int(restarted)), *(["--tty"] if tty else []), "tree.py", str(side))
+        run = ground.detach(
+            "--new", "--restarts", str(int(restarted)), *(["--tty"] if tty else []), "tree.py", str(side)
+        )
         ground.until_log(run["id"], b"begun")
-        child = until(lambda s=side: s.exists() and s.read_text().isdigit() and int(s.read_text()), 10, "the child")
+        child = until(
+            lambda s=side: s.exists() and s.read_text().isdigit() and int(s.read_text()), 10, "the child"
+        )
         pid = ground.run_pid(run["id"])
         holder, agent = ground.caretakers(run["id"])
         time.sleep(chance.uniform(0, 1.0))
@@ -398,7 +499,8 @@ def caretakers_killed(ground: Ground, moments: int, seed: int = 1) -> Tally:
 
 
 def rebooted(ground: Ground, moments: int, seed: int = 1) -> Tally:
-    """SIGKILL everything at once and change the machine's identity: `rebooted`, restarted where that was asked, the database opens."""
+    """SIGKILL everything at once and change the machine's identity:
+    `rebooted`, restarted where that was asked, the database opens."""
     tally = Tally()
     chance = random.Random(seed)
     ground.script("twice.py", TWICE)
@@ -421,14 +523,19 @@ def rebooted(ground: Ground, moments: int, seed: int = 1) -> Tally:
         for run, wanted in ((plain, ("failed", "rebooted", 1)), (asked, ("done", "exited", 2))):
             _expect_end(ground, run["id"], wanted, what, tally, env=env)
             last = ground.json_file(run["id"], 1, "exit.json") or {}
-            tally.expect(last.get("reason") == "rebooted", f"{what}: attempt 1 of {run['name']} ended as {last.get('reason')}")
+            tally.expect(
+                last.get("reason") == "rebooted",
+                f"{what}: attempt 1 of {run['name']} ended as {last.get('reason')}",
+            )
         tally.moments += 1
         tally.runs += 2
     _judge_leftovers(ground, tally)
     return tally
 
 
-def _expect_end(ground: Ground, run_id: str, wanted: tuple, what: str, tally: Tally, *, env: dict[str, str] | None = None) -> None:
+def _expect_end(
+    ground: Ground, run_id: str, wanted: tuple, what: str, tally: Tally, *, env: dict[str, str] | None = None
+) -> None:
     """The run must come to this (state, reason, attempts) within a minute."""
     seen: tuple = ()
 
@@ -445,4 +552,8 @@ def _expect_end(ground: Ground, run_id: str, wanted: tuple, what: str, tally: Ta
 
 def identity(n: int) -> dict[str, str]:
     """The environment under which the agent believes to be on a machine that was restarted n + 1 times."""
-    return {"STOKER_IDENTITY": json.dumps({"hostname": "elsewhere", "boot_id": f"boot-{n}", "init_start": 1000 + n})}
+    return {
+        "STOKER_IDENTITY": json.dumps(
+            {"hostname": "elsewhere", "boot_id": f"boot-{n}", "init_start": 1000 + n}
+        )
+    }

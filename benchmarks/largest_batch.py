@@ -1,5 +1,5 @@
-"""Claim: the batch that `stoker tune --batch` names trains as fast as the best of all sizes that fit, after at most six probes; where
-memory ends it, it names the largest that fits; and whoever asks is never harmed."""
+"""Claim: the batch that `stoker tune --batch` names trains as fast as the best of all sizes that fit, after
+at most six probes; where memory ends it, it names the largest that fits; and whoever asks is never harmed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ while True:
             if len(times) >= 6 and time.perf_counter() - began > args.seconds:
                 print(args.batch / sorted(times)[len(times) // 2], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, flush=True)
                 os._exit(0)
-"""
+"""  # noqa: E501
 DEEP = """
 data = TensorDataset(torch.randn(40000, 32), torch.randn(40000, 1))
 model = nn.Sequential(*[part for _ in range(12) for part in (nn.Linear(32, 32), nn.Tanh())], nn.Linear(32, 1))
@@ -63,7 +63,7 @@ CONVOLUTIONS = """
 data = TensorDataset(torch.randn(4000, 3, 16, 16), torch.randn(4000, 1))
 model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(32 * 36, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-"""
+"""  # noqa: E501
 # A device that takes 50 ms for a step whatever the batch, and 2 MB for a sample.
 FULL = """
 class Far(nn.Module):
@@ -97,7 +97,11 @@ class Script:
         return path
 
 
-SCRIPTS = (Script("deep", DEEP, 16, 4096), Script("convolutions", CONVOLUTIONS, 4, 480), Script("full", FULL, 8, 1024, CAP))
+SCRIPTS = (
+    Script("deep", DEEP, 16, 4096),
+    Script("convolutions", CONVOLUTIONS, 4, 480),
+    Script("full", FULL, 8, 1024, CAP),
+)
 
 
 def rows(ground: Ground, short: bool) -> list[Row]:
@@ -109,36 +113,69 @@ def rows(ground: Ground, short: bool) -> list[Row]:
     for script in SCRIPTS[-1:] if short else SCRIPTS:
         path = script.write(ground.work)
         command = trial.read([sys.executable, path.name], ground.work, dict(ground.env))
-        answer = batch.largest(command, parent=rooms, cap_bytes=script.cap, most=SHORT_PROBES if short else batch.MOST)
+        answer = batch.largest(
+            command, parent=rooms, cap_bytes=script.cap, most=SHORT_PROBES if short else batch.MOST
+        )
         assert answer.chosen, answer.refused
-        best, most = _brute_force(script, path, ground.env, 0.5 if short else 1.5, SHORT_MOST if short else script.most)
+        best, most = _brute_force(
+            script, path, ground.env, 0.5 if short else 1.5, SHORT_MOST if short else script.most
+        )
         named = answer.chosen.size
         ratio = _side_by_side(path, ground.env, (named, best), 0.5 if short else 2.0, 1 if short else ROUNDS)
         ratios.append(ratio)
         probes.append(len(answer.points))
-        told.append(f"{script.name}: {named} named, {best} best, {ratio:.2f}, {len(answer.points)} probes, {answer.seconds:.0f} s")
+        told.append(
+            f"{script.name}: {named} named, {best} best, {ratio:.2f}, {len(answer.points)} probes, "
+            f"{answer.seconds:.0f} s"
+        )
         print(f"    {told[-1]}", flush=True)
         if script.cap and not short:
             largest = min(answer.largest / most, most / answer.largest)
             told.append(f"largest {answer.largest}, by brute force {most}")
     grown = max(0.0, (memory_bytes(os.getpid()) - before) / MB)
     found = [
-        Row(name="batch: its rate over the best of brute force, worst script", value=min(ratios), target=0.95, unit="x", best="high",
-            n=len(ratios), detail="; ".join(told)),
+        Row(
+            name="batch: its rate over the best of brute force, worst script",
+            value=min(ratios),
+            target=0.95,
+            unit="x",
+            best="high",
+            n=len(ratios),
+            detail="; ".join(told),
+        ),
         Row(name="batch: probes, at most", value=max(probes), target=6, unit="", n=len(probes)),
-        Row(name="batch: left behind by its probes", value=len(list(rooms.iterdir())), target=0, unit="rooms",
-            detail=f"the asking process grew by {grown:.0f} MB"),
+        Row(
+            name="batch: left behind by its probes",
+            value=len(list(rooms.iterdir())),
+            target=0,
+            unit="rooms",
+            detail=f"the asking process grew by {grown:.0f} MB",
+        ),
     ]
     if largest is not None:
-        found.append(Row(name="batch: largest that fits, over brute force", value=largest, target=0.95, unit="x", best="high",
-                         detail=f"under {CAP // MB} MB, {batch.USE:.0%} of it used"))
+        found.append(
+            Row(
+                name="batch: largest that fits, over brute force",
+                value=largest,
+                target=0.95,
+                unit="x",
+                best="high",
+                detail=f"under {CAP // MB} MB, {batch.USE:.0%} of it used",
+            )
+        )
     return found
 
 
 def _run(path: Path, env: dict, size: int, seconds: float) -> tuple[float, int]:
     """(samples a second, peak bytes) of a size, by the script's own clock."""
-    done = subprocess.run([sys.executable, path.name, "--batch", str(size), "--seconds", str(seconds)], cwd=path.parent, env=env,
-                          capture_output=True, check=True, text=True)
+    done = subprocess.run(
+        [sys.executable, path.name, "--batch", str(size), "--seconds", str(seconds)],
+        cwd=path.parent,
+        env=env,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
     rate, peak = done.stdout.split()
     return float(rate), int(peak)
 

@@ -1,7 +1,7 @@
 """Thousands of runs that have ended, in seconds: rows of the store, copied from the row of a real run.
 
-A copy has a folder only if asked: `folders=True` links the files of the real one. The server may run meanwhile; it reads the rows as
-those of any other run.
+A copy has a folder only if asked: `folders=True` links the files of the real one.
+The server may run meanwhile; it reads the rows as those of any other run.
 """
 
 from __future__ import annotations
@@ -29,20 +29,37 @@ def _store(ground: Ground) -> Iterator[sqlite3.Connection]:
         connection.close()
 
 
-def copies(ground: Ground, run_id: str, count: int, *, name: str = "old", newer: bool = False, folders: bool = False) -> list[str]:
-    """Add so many copies of a run that has ended, all older than any run (or newer): their ids, the oldest first."""
+def copies(
+    ground: Ground, run_id: str, count: int, *, name: str = "old", newer: bool = False, folders: bool = False
+) -> list[str]:
+    """Add so many copies of a run that has ended, all older than any run (or newer):
+    their ids, the oldest first."""
     ids = [f"{name}-{n:06}" for n in range(count)]
     if folders:
         for each in ids:
             shutil.copytree(ground.folder(run_id), ground.folder(each), symlinks=True, copy_function=os.link)
     with _store(ground) as store:
         columns = [row[1] for row in store.execute("pragma table_info(runs)")]
-        row = dict(zip(columns, store.execute("select * from runs where id = ?", (run_id,)).fetchone(), strict=True))
+        row = dict(
+            zip(columns, store.execute("select * from runs where id = ?", (run_id,)).fetchone(), strict=True)
+        )
         oldest = store.execute("select min(created_at) from runs").fetchone()[0]
         begin = time.time() if newer else oldest - count * APART_S - 1
-        rows = [{**row, "id": own, "name": own, "name_stem": name, "name_number": n + 1, "created_at": begin + n * APART_S}
-                for n, own in enumerate(ids)]
-        store.executemany(f"insert into runs ({', '.join(columns)}) values ({', '.join(f':{each}' for each in columns)})", rows)
+        rows = [
+            {
+                **row,
+                "id": own,
+                "name": own,
+                "name_stem": name,
+                "name_number": n + 1,
+                "created_at": begin + n * APART_S,
+            }
+            for n, own in enumerate(ids)
+        ]
+        store.executemany(
+            f"insert into runs ({', '.join(columns)}) values ({', '.join(f':{each}' for each in columns)})",
+            rows,
+        )
     return ids
 
 
@@ -55,4 +72,6 @@ def forget(ground: Ground, ids: list[str]) -> None:
 def older(ground: Ground, run_id: str) -> None:
     """Make a run the oldest of all."""
     with _store(ground) as store:
-        store.execute("update runs set created_at = (select min(created_at) from runs) - 1 where id = ?", (run_id,))
+        store.execute(
+            "update runs set created_at = (select min(created_at) from runs) - 1 where id = ?", (run_id,)
+        )

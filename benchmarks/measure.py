@@ -1,4 +1,5 @@
-"""How we measure: two things side by side in one run, ABBA order, medians, an interval by bootstrap. And what a row of the table is."""
+"""How we measure: two things side by side in one run, ABBA order, medians, an interval by bootstrap.
+And what a row of the table is."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One number against its target. `best` says which side of the target is good; `value` may be a ratio or a quantity."""
+    """One number against its target. `best` says which side of the target is good;
+    `value` may be a ratio or a quantity."""
 
     name: str
     value: float
@@ -35,9 +37,17 @@ class Row:
     def line(self) -> str:
         """The row as it is printed: name, value with its interval, target, verdict, detail."""
         sign = "<=" if self.best == "low" else ">="
-        spread = f" [{number(self.low)} to {number(self.high)}]" if self.low is not None and self.high is not None else ""
+        spread = (
+            f" [{number(self.low)} to {number(self.high)}]"
+            if self.low is not None and self.high is not None
+            else ""
+        )
         verdict = "met" if self.met else "MISSED"
-        target = "no target" if self.target is None else f"target {sign} {number(self.target)}{_unit(self.unit)}: {verdict}"
+        target = (
+            "no target"
+            if self.target is None
+            else f"target {sign} {number(self.target)}{_unit(self.unit)}: {verdict}"
+        )
         detail = f"   ({self.detail})" if self.detail else ""
         return f"{self.name}: {number(self.value)}{_unit(self.unit)}{spread}, {target}{detail}"
 
@@ -64,7 +74,8 @@ def seconds(action: Callable[[], object]) -> float:
 
 
 def abba(a: Callable[[], float], b: Callable[[], float], pairs: int) -> tuple[list[float], list[float]]:
-    """Values of a and b in the order A B B A A B B A: what drifts, drifts for both. One unmeasured call of each comes first."""
+    """Values of a and b in the order A B B A A B B A: what drifts, drifts for both.
+    One unmeasured call of each comes first."""
     a()
     b()
     of_a: list[float] = []
@@ -76,7 +87,8 @@ def abba(a: Callable[[], float], b: Callable[[], float], pairs: int) -> tuple[li
 
 
 def interval(statistic: Callable[[Sequence[int]], float], n: int, rounds: int = 1000) -> tuple[float, float]:
-    """The 95 % interval of a statistic of n pairs, given as a function of the chosen indices, by bootstrap."""
+    """The 95 % interval of a statistic of n pairs,
+    given as a function of the chosen indices, by bootstrap."""
     chance = random.Random(1)
     values = sorted(statistic([chance.randrange(n) for _ in range(n)]) for _ in range(rounds))
     return values[int(0.025 * rounds)], values[int(0.975 * rounds) - 1]

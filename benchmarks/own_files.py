@@ -1,5 +1,6 @@
-"""What a refused resume does to the user's files: trainings with checkpoints of their own are killed, no image can be used, and when the
-script begins from its start every file must be what it was at the kill: content, time, mode, links.
+"""What a refused resume does to the user's files:
+trainings with checkpoints of their own are killed, no image can be used, and when the script begins from its
+start every file must be what it was at the kill: content, time, mode, links.
 
 `python benchmarks/run.py --only own-files`; the short form takes one kill.
 """
@@ -33,15 +34,19 @@ KINDS = {
     "new": "save(f'step{i}.pt', i)",
     "sparse": "with open('sparse', 'r+b') as f: f.seek((i % 50) << 18); f.write(b'x' * 999)",
     "large": "with open('large', 'wb') as f: f.write(bytes([i % 256]) * 3_000_000)",
-    "symbolic link": "save(f'step{i}.pt', i); os.symlink(f'step{i}.pt', 'link'); os.replace('link', 'last.pt')",
+    "symbolic link": "save(f'step{i}.pt', i); os.symlink(f'step{i}.pt', 'link'); os.replace('link', 'last.pt')",  # noqa: E501
     "hard link": "save(f'step{i}.pt', i); os.link(f'step{i}.pt', 'link'); os.replace('link', 'last.pt')",
-    "folders": "os.makedirs(f'run/{i}/deep'); save(f'run/{i}/deep/last.pt', i); shutil.rmtree(f'run/{i - 3}', ignore_errors=True)",
+    "folders": (
+        "os.makedirs(f'run/{i}/deep'); save(f'run/{i}/deep/last.pt', i); "
+        "shutil.rmtree(f'run/{i - 3}', ignore_errors=True)"
+    ),
     "moved folder": "os.rename(f'moved{i}', f'moved{i + 1}'); save(f'moved{i + 1}/{i}.pt', i)",
     "mode and time": "os.chmod('cut', 0o600 + i % 8); os.utime('sparse', (i, i))",
     "by a worker": "next(reader)",
     "by a program": "i % 10 or subprocess.run(['cp', 'cut', f'copy{i}'], check=True)",
 }
-# `numpy`'s clock is in no log: where the script lets it into a variable or its numbers, no other life can repeat it.
+# `numpy`'s clock is in no log: where the script lets it into a variable or its numbers,
+# no other life can repeat it.
 SCRIPT = '''
 import os, shutil, subprocess, sys, time
 import numpy as np, torch
@@ -89,7 +94,9 @@ def found(folder: Path) -> dict:
         if path.is_symlink():
             held = os.readlink(path)
         else:
-            held = sorted(os.listdir(path)) if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
+            held = (
+                sorted(os.listdir(path)) if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
+            )
         names.setdefault(now.st_ino, []).append(name)
         shapes[name] = (stat.filemode(now.st_mode), now.st_mtime_ns, held, names[now.st_ino])
     return shapes
@@ -107,17 +114,34 @@ def trial(ground: Ground, number: int, kind: str, way: str) -> list[str]:
     """The paths that were changed."""
     chance, folder = random.Random(number), ground.work / f"{number}"
     folder.mkdir()
-    script = ground.script("train.py", SCRIPT.replace("STEP", KINDS[kind]), folder=ground.root / f"script{number}")
-    run = ground.detach("--name", f"own{number}", "--env", f"KIND={kind}", "--env", f"WAY={way}", "--env", "STOKER_IMAGE_EVERY=15steps",
-                        str(script), cwd=folder)["id"]
+    script = ground.script(
+        "train.py", SCRIPT.replace("STEP", KINDS[kind]), folder=ground.root / f"script{number}"
+    )
+    run = ground.detach(
+        "--name",
+        f"own{number}",
+        "--env",
+        f"KIND={kind}",
+        "--env",
+        f"WAY={way}",
+        "--env",
+        "STOKER_IMAGE_EVERY=15steps",
+        str(script),
+        cwd=folder,
+    )["id"]
     images, asked = ground.folder(run) / "resume" / "images", kind in ("by a worker", "by a program")
     ground.until_log(run, b"\n60 ", timeout_s=PATIENCE_S)
     if not asked:
-        until(lambda: images.is_dir() and any(each.name.isdigit() for each in images.iterdir()), PATIENCE_S, "an image")
+        until(
+            lambda: images.is_dir() and any(each.name.isdigit() for each in images.iterdir()),
+            PATIENCE_S,
+            "an image",
+        )
     time.sleep(chance.uniform(0.5, 3.0))
     _kill(ground, run, 1)
     then, attempt = found(folder), 1
-    for _ in range(WAYS.index(way) - 1):  # lives that are killed on their way; where one is faster, it waits at its start
+    # lives that are killed on their way; where one is faster, it waits at its start
+    for _ in range(WAYS.index(way) - 1):
         attempt += 1
         ground.stoker("start", run, timeout_s=PATIENCE_S).ok()
         time.sleep(chance.uniform(1.0, 8.0))
@@ -136,9 +160,22 @@ def rows(ground: Ground, short: bool) -> list[Row]:
     plans = [("replaced", WAYS[0])] if short else plans[:60]
     with ThreadPoolExecutor(JOBS) as pool:
         changed = list(pool.map(partial(_one, ground), range(len(plans)), plans))
-    bad = [f"{kind}, {way}: {', '.join(sorted(paths)[:3])}" for (kind, way), paths in zip(plans, changed, strict=True) if paths]
-    return [Row(name="own files after a refused resume: kills after which one was changed", value=len(bad), target=0, unit="kills",
-                n=len(plans), detail="; ".join(bad) or f"{len(plans)} untouched, {len({kind for kind, _ in plans})} kinds of change")]
+    bad = [
+        f"{kind}, {way}: {', '.join(sorted(paths)[:3])}"
+        for (kind, way), paths in zip(plans, changed, strict=True)
+        if paths
+    ]
+    return [
+        Row(
+            name="own files after a refused resume: kills after which one was changed",
+            value=len(bad),
+            target=0,
+            unit="kills",
+            n=len(plans),
+            detail="; ".join(bad)
+            or f"{len(plans)} untouched, {len({kind for kind, _ in plans})} kinds of change",
+        )
+    ]
 
 
 def _one(ground: Ground, number: int, plan: tuple[str, str]) -> list[str]:

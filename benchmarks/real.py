@@ -1,4 +1,5 @@
-"""Real trainings on real data, laid out to be run as they are: the subjects beside this checkout, and ten scripts in the usual styles."""
+"""Real trainings on real data, laid out to be run as they are:
+the subjects beside this checkout, and ten scripts in the usual styles."""
 
 from __future__ import annotations
 
@@ -17,8 +18,20 @@ from benchmarks.ground import REPO
 SHARED = REPO.parent / "shared"
 USUAL = REPO / "tests" / "tune" / "usual"
 NANOGPT = (  # its readme's words for a CPU
-    "config/train_shakespeare_char.py", "--device=cpu", "--compile=False", "--eval_iters=20", "--log_interval=1", "--block_size=64",
-    "--batch_size=12", "--n_layer=4", "--n_head=4", "--n_embd=128", "--max_iters=2000", "--lr_decay_iters=2000", "--dropout=0.0")
+    "config/train_shakespeare_char.py",
+    "--device=cpu",
+    "--compile=False",
+    "--eval_iters=20",
+    "--log_interval=1",
+    "--block_size=64",
+    "--batch_size=12",
+    "--n_layer=4",
+    "--n_head=4",
+    "--n_embd=128",
+    "--max_iters=2000",
+    "--lr_decay_iters=2000",
+    "--dropout=0.0",
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +58,8 @@ def usual() -> ModuleType:
 
 
 def ready(name: str, target: Path) -> Real:
-    """Lay a training and its data out in a new folder. Raises FileNotFoundError where ../shared is not beside this checkout."""
+    """Lay a training and its data out in a new folder.
+    Raises FileNotFoundError where ../shared is not beside this checkout."""
     if not SHARED.is_dir():
         raise FileNotFoundError(f"{name} needs the data of ../shared, which is not beside this checkout")
     target.mkdir(parents=True)

@@ -1,7 +1,10 @@
-"""The CPU time that recording adds to ordinary scripts: `python benchmarks/recording_cpu.py [--short] [--only NAME]`.
+"""The CPU time that recording adds to ordinary scripts:
+`python benchmarks/recording_cpu.py [--short] [--only NAME]`.
 
-Each script runs whole, about a minute: plain, recorded at the default interval of images, and recorded without images, in the order
-A B C C B A. The number is CPU time (user and system) of the script and its workers. The third side tells recording and images apart.
+Each script runs whole, about a minute: plain, recorded at the default interval of images, and recorded
+without images, in the order
+A B C C B A. The number is CPU time (user and system) of the script and its workers.
+The third side tells recording and images apart.
 """
 
 from __future__ import annotations
@@ -57,7 +60,8 @@ def prepared(base: Path, training: Training) -> list[str]:
 
 
 def subjects(base: Path) -> Iterator[tuple[str, list[str], Path]]:
-    """MNIST of the PyTorch examples and nanoGPT, where they are beside this checkout: name, command, folder to run in."""
+    """MNIST of the PyTorch examples and nanoGPT, where they are beside this checkout:
+    name, command, folder to run in."""
     import test_resume_subjects as found
 
     if not found.SUBJECTS.is_dir():
@@ -67,7 +71,11 @@ def subjects(base: Path) -> Iterator[tuple[str, list[str], Path]]:
     gpt = found.nanogpt(base / "nanogpt")
     replaced = ("--max_iters", "--lr_decay_iters", "--eval_interval")
     words = [word for word in gpt.args if not word.startswith(replaced)]
-    yield "nanoGPT", ["train.py", *words, "--max_iters=6000", "--lr_decay_iters=6000", "--eval_interval=1000"], gpt.path.parent
+    yield (
+        "nanoGPT",
+        ["train.py", *words, "--max_iters=6000", "--lr_decay_iters=6000", "--eval_interval=1000"],
+        gpt.path.parent,
+    )
 
 
 def cpu_s(made: Lives, argv: list[str], every: str, cwd: Path) -> float:
@@ -109,13 +117,29 @@ def rows(ground: Ground | None, short: bool, only: list[str] | None = None) -> l
     with chosen(short, only) as (made, trainings):
         for name, argv, cwd in trainings:
             sides: dict[str, list[float]] = {PLAIN: [], RECORDED: [], NO_IMAGES: []}
-            for side in (PLAIN, RECORDED, NO_IMAGES) if short else (PLAIN, RECORDED, NO_IMAGES, NO_IMAGES, RECORDED, PLAIN):
+            for side in (
+                (PLAIN, RECORDED, NO_IMAGES)
+                if short
+                else (PLAIN, RECORDED, NO_IMAGES, NO_IMAGES, RECORDED, PLAIN)
+            ):
                 sides[side].append(cpu_s(made, argv, side, cwd))
             plain, recorded, bare = (statistics.median(each) for each in sides.values())
             ratios = sorted(b / a for a, b in zip(sides[PLAIN], sides[RECORDED], strict=True))
-            found.append(Row(name=f"recording {name}: CPU over plain python", value=recorded / plain, low=ratios[0], high=ratios[-1],
-                             target=None, unit="x", n=len(ratios),
-                             detail=f"plain {number(plain)} s, recorded {number(recorded)} s, without images {number(bare)} s"))
+            found.append(
+                Row(
+                    name=f"recording {name}: CPU over plain python",
+                    value=recorded / plain,
+                    low=ratios[0],
+                    high=ratios[-1],
+                    target=None,
+                    unit="x",
+                    n=len(ratios),
+                    detail=(
+                        f"plain {number(plain)} s, recorded {number(recorded)} s, without images "
+                        f"{number(bare)} s"
+                    ),
+                )
+            )
             print(found[-1].line(), flush=True)
     return found
 

@@ -1,7 +1,9 @@
-"""What exact resume costs: recording, the stop at an image, the way back. `python benchmarks/resume_cost.py [--short] [--json FILE]`.
+"""What exact resume costs: recording, the stop at an image, the way back.
+`python benchmarks/resume_cost.py [--short] [--json FILE]`.
 
-Recording is measured as CPU time of the training thread, so that what else this machine does counts little: a plain and a recorded
-process live side by side and take turns, block by block, in ABBA order; then the next two.
+Recording is measured as CPU time of the training thread, so that what else this machine does counts little:
+a plain and a recorded process live side by side and take turns, block by block, in ABBA order;
+then the next two.
 """
 
 from __future__ import annotations
@@ -92,8 +94,9 @@ class Net(L.LightningModule):
 L.seed_everything(0)
 data = DataLoader(TensorDataset(torch.randn(3200, 8), torch.randn(3200, 1)), batch_size=16, shuffle=True)
 L.Trainer(max_epochs=1000, accelerator="cpu", logger=False, enable_checkpointing=False, enable_model_summary=False).fit(Net(), data)
-"""
-# State of so many MB in parameters and Adam's two moments: CPU and wall seconds of each turn of the loop, and of a copy of as many bytes.
+"""  # noqa: E501
+# State of so many MB in parameters and Adam's two moments: CPU and wall seconds of each turn of the loop, and
+# of a copy of as many bytes.
 STATE = """
 import sys, time, torch
 size, steps = map(int, sys.argv[1:])
@@ -117,7 +120,8 @@ for i in range(steps):
     time.sleep(0.1)
     turn = now
 """
-# Beside the hooks, in the life that comes back: CPU and wall seconds from the end of its set-up until the image is restored.
+# Beside the hooks, in the life that comes back: CPU and wall seconds from the end of its set-up until the
+# image is restored.
 PROBE = """
 import os, time
 if os.environ.get("STOKER_ATTEMPT") == "2":
@@ -148,19 +152,35 @@ class Lives:
         (self.base / name).write_text(text)
         return str(self.base / name)
 
-    def start(self, argv: list[str], *, folder: Path | None = None, cwd: Path | None = None, every: str = "", attempt: int = 1,
-              **pipes: object) -> tuple[subprocess.Popen, Path]:
+    def start(
+        self,
+        argv: list[str],
+        *,
+        folder: Path | None = None,
+        cwd: Path | None = None,
+        every: str = "",
+        attempt: int = 1,
+        **pipes: object,
+    ) -> tuple[subprocess.Popen, Path]:
         """A process and the folder of its record; without `every` it has none."""
         folder = folder or Path(tempfile.mkdtemp(dir=self.base))
         (folder / "records").mkdir(parents=True, exist_ok=True)
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("STOKER", "PYTHON"))}
         env = {**kept, "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         if every:
-            env |= {"PYTHONPATH": f"{self._hooks}{os.pathsep}{self.base / 'probe'}", "STOKER_RESUME": "auto", "STOKER_IMAGE_EVERY": every,
-                    "STOKER_RESUME_DIR": str(folder / "resume"), "STOKER_HOOKS": str(folder / "records"), "STOKER_ATTEMPT": str(attempt),
-                    "COST_PROBE": str(folder / "probe")}
+            env |= {
+                "PYTHONPATH": f"{self._hooks}{os.pathsep}{self.base / 'probe'}",
+                "STOKER_RESUME": "auto",
+                "STOKER_IMAGE_EVERY": every,
+                "STOKER_RESUME_DIR": str(folder / "resume"),
+                "STOKER_HOOKS": str(folder / "records"),
+                "STOKER_ATTEMPT": str(attempt),
+                "COST_PROBE": str(folder / "probe"),
+            }
         with open(folder / "err", "ab") as err:
-            process = subprocess.Popen([sys.executable, *argv], cwd=cwd or folder, env=env, stderr=err, **pipes)
+            process = subprocess.Popen(
+                [sys.executable, *argv], cwd=cwd or folder, env=env, stderr=err, **pipes
+            )
         self._started.append(process)
         return process, folder
 
@@ -185,9 +205,12 @@ def lives() -> Iterator[Lives]:
         shutil.rmtree(base, ignore_errors=True)
 
 
-def recording(made: Lives, *, width: int, batch: int, block: int, blocks: int, pairs: int) -> tuple[list[float], list[float], float]:
-    """CPU seconds a step of so many plain and recorded processes (medians of their blocks), and bytes of log a step. Where its memory lies
-    makes one process faster than the next by some per cent, for all its life: hence many, each pair side by side."""
+def recording(
+    made: Lives, *, width: int, batch: int, block: int, blocks: int, pairs: int
+) -> tuple[list[float], list[float], float]:
+    """CPU seconds a step of so many plain and recorded processes (medians of their blocks), and bytes of log
+    a step. Where its memory lies makes one process faster than the next by some per cent, for all its life:
+    hence many, each pair side by side."""
     argv = [made.script(f"blocks{width}.py", BLOCKS), str(width), str(batch), str(block)]
     sides, sizes = ([], []), []
     for _ in range(pairs):
@@ -198,7 +221,9 @@ def recording(made: Lives, *, width: int, batch: int, block: int, blocks: int, p
     return *sides, statistics.median(sizes)
 
 
-def recorded_beside_plain(made: Lives, argv: list[str], block: int, blocks: int) -> tuple[list[float], list[float], float]:
+def recorded_beside_plain(
+    made: Lives, argv: list[str], block: int, blocks: int
+) -> tuple[list[float], list[float], float]:
     """The same of one pair of processes, block by block."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     plain, _ = made.start(argv, **pipes)
@@ -226,25 +251,60 @@ def record_rows(made: Lives, short: bool) -> list[Row]:
     rows = []
     if not short:
         plain, recorded, _ = recording(made, width=1024, batch=128, block=8, blocks=16, pairs=24)
-        value, low, high = (100 * each for each in paired([b / a - 1 for a, b in zip(plain, recorded, strict=True)]))
-        sides = f"CPU of a step {1000 * statistics.median(plain):.2f} ms, recorded {1000 * statistics.median(recorded):.2f} ms"
-        rows.append(Row(name="recording a loop of steps of 5 ms and more", value=value, low=low, high=high, target=2, unit="%",
-                        n=len(plain), detail=sides))
-    plain, recorded, a_step = recording(made, width=32, batch=16, block=100, blocks=8 if short else 20, pairs=2 if short else 12)
+        value, low, high = (
+            100 * each for each in paired([b / a - 1 for a, b in zip(plain, recorded, strict=True)])
+        )
+        sides = (
+            f"CPU of a step {1000 * statistics.median(plain):.2f} ms, recorded "
+            f"{1000 * statistics.median(recorded):.2f} ms"
+        )
+        rows.append(
+            Row(
+                name="recording a loop of steps of 5 ms and more",
+                value=value,
+                low=low,
+                high=high,
+                target=2,
+                unit="%",
+                n=len(plain),
+                detail=sides,
+            )
+        )
+    plain, recorded, a_step = recording(
+        made, width=32, batch=16, block=100, blocks=8 if short else 20, pairs=2 if short else 12
+    )
     value, low, high = (1e6 * each for each in paired([b - a for a, b in zip(plain, recorded, strict=True)]))
-    sides = f"CPU of a step {1e6 * statistics.median(plain):.0f} us, recorded {1e6 * statistics.median(recorded):.0f} us"
-    rows.append(Row(name="recording a loop of steps of some 300 us", value=value, low=low, high=high, target=40, unit="us a step",
-                    n=len(plain), detail=sides))
-    rows.append(Row(name="log of a loop with one .item() a step", value=a_step, target=60, unit="bytes a step"))
+    sides = (
+        f"CPU of a step {1e6 * statistics.median(plain):.0f} us, recorded "
+        f"{1e6 * statistics.median(recorded):.0f} us"
+    )
+    rows.append(
+        Row(
+            name="recording a loop of steps of some 300 us",
+            value=value,
+            low=low,
+            high=high,
+            target=40,
+            unit="us a step",
+            n=len(plain),
+            detail=sides,
+        )
+    )
+    rows.append(
+        Row(name="log of a loop with one .item() a step", value=a_step, target=60, unit="bytes a step")
+    )
     return rows
 
 
 def stall_rows(made: Lives, short: bool) -> list[Row]:
-    """What the turns of the loop with an image in them take more than the others, against a copy of as many bytes."""
+    """What the turns of the loop with an image in them take more than the others,
+    against a copy of as many bytes."""
     size, steps = (50 if short else 200), (16 if short else 150)
     script, out = made.script("state.py", STATE), made.base / "state.out"
     with open(out, "w") as f:
-        process, folder = made.start([script, str(size), str(steps)], every="4steps" if short else "10steps", stdout=f)
+        process, folder = made.start(
+            [script, str(size), str(steps)], every="4steps" if short else "10steps", stdout=f
+        )
     taken: set[int] = set()
     while process.poll() is None:
         for manifest in (folder / "resume" / "images").glob("*/manifest.json"):
@@ -253,29 +313,56 @@ def stall_rows(made: Lives, short: bool) -> list[Row]:
             except (OSError, ValueError):
                 pass  # gone meanwhile
         time.sleep(0.03)
-    turns = {int(line.split()[0]): [float(word) for word in line.split()[1:]] for line in out.read_text().splitlines()}
+    turns = {
+        int(line.split()[0]): [float(word) for word in line.split()[1:]]
+        for line in out.read_text().splitlines()
+    }
     assert taken, (folder / "resume" / "state.json").read_text()
     near = {step + 1 for step in taken if step + 1 in turns}  # the image is made on the way to the next step
-    usual = [statistics.median(t[i] for step, t in turns.items() if step not in near and step > 3) for i in range(4)]
+    usual = [
+        statistics.median(t[i] for step, t in turns.items() if step not in near and step > 3)
+        for i in range(4)
+    ]
     cpu, wall = ([1000 * (turns[step][i] - usual[i]) for step in sorted(near)] for i in (0, 1))
     spread = sorted(cpu)
-    return [Row(name=f"stall for an image of {size} MB", value=statistics.median(cpu), low=spread[0], high=spread[-1],
-                target=1200 * usual[2] + 30, unit="ms", n=len(near),
-                detail=f"CPU; {statistics.median(wall):.0f} ms by the clock; a copy of as many bytes {1000 * usual[2]:.0f} ms")]
+    return [
+        Row(
+            name=f"stall for an image of {size} MB",
+            value=statistics.median(cpu),
+            low=spread[0],
+            high=spread[-1],
+            target=1200 * usual[2] + 30,
+            unit="ms",
+            n=len(near),
+            detail=(
+                f"CPU; {statistics.median(wall):.0f} ms by the clock; a copy of as many bytes "
+                f"{1000 * usual[2]:.0f} ms"
+            ),
+        )
+    ]
 
 
-def way_back(made: Lives, argv: list[str], steps: tuple[int, ...], cwd: Callable[[], Path] | None = None) -> tuple[float, float, float]:
-    """(CPU us a ghost's step, the same by the clock on the wall, fixed seconds): from lives that come back to images at so many steps."""
+def way_back(
+    made: Lives, argv: list[str], steps: tuple[int, ...], cwd: Callable[[], Path] | None = None
+) -> tuple[float, float, float]:
+    """(CPU us a ghost's step, the same by the clock on the wall, fixed seconds):
+    from lives that come back to images at so many steps."""
     told = [[0.0, 0.0, 0.0]] if len(steps) == 1 else []
     for wanted in steps:
         where = cwd() if cwd else None
         first, folder = made.start(argv, cwd=where, every=f"{wanted}steps", stdout=subprocess.DEVNULL)
         state = folder / "resume" / "state.json"
-        until(lambda state=state: state.exists() and json.loads(state.read_text() or "{}").get("image"), 300, "an image")
+        until(
+            lambda state=state: state.exists() and json.loads(state.read_text() or "{}").get("image"),
+            300,
+            "an image",
+        )
         time.sleep(0.3)  # a tail
         first.send_signal(signal.SIGKILL)
         first.wait()
-        second, _ = made.start(argv, folder=folder, cwd=where, every=f"{wanted}steps", attempt=2, stdout=subprocess.DEVNULL)
+        second, _ = made.start(
+            argv, folder=folder, cwd=where, every=f"{wanted}steps", attempt=2, stdout=subprocess.DEVNULL
+        )
         until(lambda folder=folder: (folder / "probe").exists(), 300, f"the way back of {argv}")
         second.kill()
         second.wait()
@@ -291,7 +378,15 @@ def ghost_rows(made: Lives, short: bool) -> list[Row]:
                 detail=f"CPU; {wall:.0f} us by the clock{', the fixed part among them' if short else ''}")]
     if short:
         return rows
-    rows.append(Row(name="way back, fixed part", value=fixed, target=1, unit="s", detail="CPU from the first batch to the restored image"))
+    rows.append(
+        Row(
+            name="way back, fixed part",
+            value=fixed,
+            target=1,
+            unit="s",
+            detail="CPU from the first batch to the restored image",
+        )
+    )
     import test_resume_subjects as subjects
 
     if subjects.SUBJECTS.is_dir():
@@ -300,10 +395,26 @@ def ghost_rows(made: Lives, short: bool) -> list[Row]:
         words = [word for word in source.args if not word.startswith(replaced)]
         words += ["--max_iters=100000", "--lr_decay_iters=100000", "--eval_interval=100", "--log_interval=10"]
         us, wall, _ = way_back(made, ["train.py", *words], (50, 650), lambda: source.path.parent)
-        rows.append(Row(name="way back, nanoGPT", value=us, target=800, unit="us a step", detail=f"CPU; {wall:.0f} us by the clock"))
+        rows.append(
+            Row(
+                name="way back, nanoGPT",
+                value=us,
+                target=800,
+                unit="us a step",
+                detail=f"CPU; {wall:.0f} us by the clock",
+            )
+        )
     if importlib.util.find_spec("lightning"):  # not among what `make setup` installs
         us, wall, _ = way_back(made, [made.script("fit.py", LIGHTNING)], (100, 2100))
-        rows.append(Row(name="way back, Lightning", value=us, target=1700, unit="us a step", detail=f"CPU; {wall:.0f} us by the clock"))
+        rows.append(
+            Row(
+                name="way back, Lightning",
+                value=us,
+                target=1700,
+                unit="us a step",
+                detail=f"CPU; {wall:.0f} us by the clock",
+            )
+        )
     return rows
 
 
@@ -311,7 +422,8 @@ KINDS = {"record": record_rows, "stall": stall_rows, "ghost": ghost_rows}
 
 
 def rows(ground: Ground | None, short: bool) -> list[Row]:
-    """For the page of all benchmarks. The short form does all at once: its numbers are rough, and nearly all of its time is starts."""
+    """For the page of all benchmarks. The short form does all at once:
+    its numbers are rough, and nearly all of its time is starts."""
     with lives() as made, ThreadPoolExecutor(len(KINDS) if short else 1) as pool:
         return [row for found in pool.map(lambda kind: kind(made, short), KINDS.values()) for row in found]
 
@@ -325,10 +437,17 @@ def main() -> int:
     print(f"load {os.getloadavg()[0]:.1f}", flush=True)
     began = time.monotonic()
     with lives() as made:
-        found = [row for kind in args.only for row in KINDS[kind](made, args.short)] if args.only else rows(None, args.short)
+        found = (
+            [row for kind in args.only for row in KINDS[kind](made, args.short)]
+            if args.only
+            else rows(None, args.short)
+        )
     for row in found:
         print(row.line())
-    print(f"{len(found)} numbers, {sum(not row.met for row in found)} targets missed, {time.monotonic() - began:.0f} s")
+    print(
+        f"{len(found)} numbers, {sum(not row.met for row in found)} targets missed, "
+        f"{time.monotonic() - began:.0f} s"
+    )
     if args.json:
         args.json.write_text(json.dumps([row.to_json() for row in found], indent=1) + "\n")
     return 0

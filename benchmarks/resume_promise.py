@@ -1,7 +1,9 @@
-"""Is "resumable (checked)" kept? Scripts run with `--audit` under real runs of Stoker. When an audit has said it, or none will, comes a
+"""Is "resumable (checked)" kept? Scripts run with `--audit` under real runs of Stoker.
+When an audit has said it, or none will, comes a
 SIGKILL and `stoker start`: did the script come back from an image, or begin from its start?
 
-`python benchmarks/run.py --only resume-promise`, or `python benchmarks/resume_promise.py [--kinds ordinary,adversaries,fuzz,subjects]
+`python benchmarks/run.py --only resume-promise`, or `python benchmarks/resume_promise.py [--kinds
+ordinary,adversaries,fuzz,subjects]
 [--most N] [--jobs 2] [--json FILE]` for a sample.
 """
 
@@ -38,16 +40,23 @@ WAIT_S = 120.0  # for a word, and for the way back
 def scripts(kind: str, base: Path, most: int | None, seed: int) -> list[Script]:
     """All of a kind, or so many of them, drawn at random."""
     if kind == "fuzz":
-        return [fuzz.write({**fuzz.spec_of(n), "number": n}, base / "fuzz") for n in range(seed, seed + (most or FUZZ))]
+        return [
+            fuzz.write({**fuzz.spec_of(n), "number": n}, base / "fuzz")
+            for n in range(seed, seed + (most or FUZZ))
+        ]
     if kind == "subjects":
-        return [subjects.nanogpt(base / "nanogpt"), *(subjects.mnist(base / f"mnist{n}", n, 6000, batch=64) for n in (0, 2))][:most]
+        return [
+            subjects.nanogpt(base / "nanogpt"),
+            *(subjects.mnist(base / f"mnist{n}", n, 6000, batch=64) for n in (0, 2)),
+        ][:most]
     found = [read(path) for path in sorted((REPO / "tests" / "resume" / kind).glob("*.py"))]
     found = [each for each in found if not each.missing()]
     return random.Random(seed).sample(found, most) if most and most < len(found) else found
 
 
 def trial(ground: Ground, kind: str, script: Script, number: int) -> dict:
-    """{"script", "said": what `show` said before the kill, "came": "back" | "anew" | "", "why"}; "" where the script was over before."""
+    """{"script", "said": what `show` said before the kill, "came": "back" | "anew" | "", "why"};
+    "" where the script was over before."""
     folder = ground.work / f"{kind}{number}"
     folder.mkdir()
     if script.cwd == ".":
@@ -60,7 +69,9 @@ def trial(ground: Ground, kind: str, script: Script, number: int) -> dict:
     words, cwd = ["script.py" if script.cwd == "." else script.path.name, *script.args], folder / script.cwd
     told = {"script": f"{kind} {script.name}", "said": "", "came": "", "why": ""}
     env = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": script.hashseed}
-    run = ground.detach("--audit", "--env", f"STOKER_IMAGE_EVERY={script.every or EVERY[kind]}", *words, cwd=cwd, env=env)["id"]
+    run = ground.detach(
+        "--audit", "--env", f"STOKER_IMAGE_EVERY={script.every or EVERY[kind]}", *words, cwd=cwd, env=env
+    )["id"]
 
     resume = ground.folder(run) / "resume"
 
@@ -69,7 +80,12 @@ def trial(ground: Ground, kind: str, script: Script, number: int) -> dict:
 
     def asked() -> bool:
         state = _read(resume / "state.json")
-        return ended(1) or any(resume.glob("audit/*/order.json")) or bool(state.get("not_audited")) or state.get("state") == "not resumable"
+        return (
+            ended(1)
+            or any(resume.glob("audit/*/order.json"))
+            or bool(state.get("not_audited"))
+            or state.get("state") == "not resumable"
+        )
 
     _wait(asked, "an audit")
     pid = ground.run_pid(run)
@@ -127,8 +143,19 @@ def measure(ground: Ground, kinds: tuple[str, ...], most: int | None, jobs: int,
         try:
             found = trial(ground, *plan)
         except (AssertionError, OSError, ValueError) as e:
-            found = {"script": f"{plan[0]} {plan[1].name}", "said": "", "came": "", "why": f"no trial: {str(e)[:200]}"}
-        print(f"{found['script']}: said {found['said'] or '-'}, came {found['came'] or '-'}: {found['why'][:160]}", flush=True)
+            found = {
+                "script": f"{plan[0]} {plan[1].name}",
+                "said": "",
+                "came": "",
+                "why": f"no trial: {str(e)[:200]}",
+            }
+        print(
+            (
+                f"{found['script']}: said {found['said'] or '-'}, came {found['came'] or '-'}: "
+                f"{found['why'][:160]}"
+            ),
+            flush=True,
+        )
         return found
 
     try:
@@ -146,12 +173,29 @@ def rows_of(trials: list[dict]) -> list[Row]:
     unsaid = [each["script"] for each in back if each["said"] != "resumable"]
     found = []
     if promised:
-        found.append(Row(name="said resumable (checked), and began from the start", value=100 * len(broken) / len(promised), target=0.5,
-                         unit="%", n=len(promised), detail=", ".join(broken) or "none"))
+        found.append(
+            Row(
+                name="said resumable (checked), and began from the start",
+                value=100 * len(broken) / len(promised),
+                target=0.5,
+                unit="%",
+                n=len(promised),
+                detail=", ".join(broken) or "none",
+            )
+        )
     if back:
         said = 100 * (len(back) - len(unsaid)) / len(back)
-        found.append(Row(name="came back, and had been said resumable (checked)", value=said, target=95, best="high", unit="%", n=len(back),
-                         detail=f"not said: {', '.join(unsaid) or 'none'}"))
+        found.append(
+            Row(
+                name="came back, and had been said resumable (checked)",
+                value=said,
+                target=95,
+                best="high",
+                unit="%",
+                n=len(back),
+                detail=f"not said: {', '.join(unsaid) or 'none'}",
+            )
+        )
     return found
 
 

@@ -1,7 +1,8 @@
-"""What a user of another tool has to write into a training script before that tool can look at it, done by machine.
+"""What a user of another tool has to write into a training script before that tool can look at it,
+done by machine.
 
-For benchmarks/rivals.py. An edit is of the text, so that its lines can be counted; what the benchmark itself needs (an early end) is
-not counted.
+For benchmarks/rivals.py. An edit is of the text, so that its lines can be counted;
+what the benchmark itself needs (an early end) is not counted.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class CannotEditError(Exception):
     """The tool has no place for this script; the text says why."""
 
 
-# --- the step and its names --------------------------------------------------------------------------------------------------
+# --- the step and its names
+# --------------------------------------------------------------------------------------------------
 
 @dataclass
 class Training:
@@ -50,11 +52,18 @@ def training(source: str) -> Training:
         steps = {f.name for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and _calls(f, {"backward"})}
         trains = [n for n in loops if _calls(n, steps)]
     loop = next(n for n in trains if not any(m is not n and m in trains for m in ast.walk(n)))
-    holders = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.Module)) and loop in ast.walk(n)]
+    holders = [
+        n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.Module)) and loop in ast.walk(n)
+    ]
     model, optimizer = _optimized(tree)
-    if optimizer.startswith("self.") and "." not in model:  # __init__ knows it by its argument, the loop by the attribute
+    # __init__ knows it by its argument, the loop by the attribute
+    if optimizer.startswith("self.") and "." not in model:
         model = f"self.{model}"
-    losses = [ast.unparse(n.func.value) for n in ast.walk(loop) if isinstance(n, ast.Call) and getattr(n.func, "attr", "") == "backward"]
+    losses = [
+        ast.unparse(n.func.value)
+        for n in ast.walk(loop)
+        if isinstance(n, ast.Call) and getattr(n.func, "attr", "") == "backward"
+    ]
     return Training(loop, holders[-1], model, optimizer, _loader(loop), losses[0] if losses else "loss")
 
 
@@ -66,9 +75,17 @@ def _calls(node: ast.AST, names: set[str]) -> bool:
 def _optimized(tree: ast.AST) -> tuple[str, str]:
     """The words for the model and the optimizer: `optimizer = torch.optim.X(model.parameters(), ...)`."""
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or "optim" not in ast.unparse(node.value.func):
+        if (
+            not isinstance(node, ast.Assign)
+            or not isinstance(node.value, ast.Call)
+            or "optim" not in ast.unparse(node.value.func)
+        ):
             continue
-        owner = next(n.func.value for n in ast.walk(node.value) if isinstance(n, ast.Call) and getattr(n.func, "attr", "") == "parameters")
+        owner = next(
+            n.func.value
+            for n in ast.walk(node.value)
+            if isinstance(n, ast.Call) and getattr(n.func, "attr", "") == "parameters"
+        )
         parts = ast.unparse(owner).split(".")
         return ".".join(parts[:2] if parts[0] == "self" else parts[:1]), ast.unparse(node.targets[0])
     raise CannotEditError("no optimizer was found")
@@ -83,19 +100,25 @@ def _loader(loop: Loop) -> ast.expr | None:
     return found
 
 
-# --- TraceML -----------------------------------------------------------------------------------------------------------------
+# --- TraceML
+# ------------------------------------------------------------------------------------------------------------
 
 ENOUGH = "import itertools as _i, time as _t; _steps, _since = _i.count(1), _t.monotonic()"
 LEAVE = "if next(_steps) >= {steps} and _t.monotonic() - _since > {seconds}: raise SystemExit(0)"
 
 
 def for_traceml(source: str, steps: int, seconds: float) -> Edited:
-    """As its README shows: import, init, and the body of the loop under trace_step. The run ends after so many steps and seconds."""
+    """As its README shows: import, init, and the body of the loop under trace_step.
+    The run ends after so many steps and seconds."""
     found, lines = training(source), source.splitlines()
     first, last = found.loop.body[0].lineno - 1, found.loop.body[-1].end_lineno
     pad = " " * found.loop.body[0].col_offset
     body = [("    " + line) if line.strip() else line for line in lines[first:last]]
-    put = [f"{pad}with traceml.trace_step({found.model}):", *body, pad + LEAVE.format(steps=steps, seconds=seconds)]
+    put = [
+        f"{pad}with traceml.trace_step({found.model}):",
+        *body,
+        pad + LEAVE.format(steps=steps, seconds=seconds),
+    ]
     lines[first:last] = put
     top = _after_docstring(source)
     lines[top:top] = ["import traceml_ai as traceml", 'traceml.init(mode="auto")', ENOUGH]
@@ -107,7 +130,8 @@ def _after_docstring(source: str) -> int:
     return first.end_lineno if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) else 0
 
 
-# --- loadtune ----------------------------------------------------------------------------------------------------------------
+# --- loadtune
+# ------------------------------------------------------------------------------------------------------------
 
 WORKLOAD = """\
 import sys
@@ -128,8 +152,9 @@ def get_workload():
         return ready.args[0]
 """
 
-# loadtune asks how busy all cores are before it tries more workers. What other processes do beside a benchmark would keep it from its
-# best answers: here its meter counts its own processes only. No line of a user's.
+# loadtune asks how busy all cores are before it tries more workers. What other processes do beside a
+# benchmark would keep it from its best answers: here its meter counts its own processes only.
+# No line of a user's.
 METER = """
 import time
 import psutil
@@ -154,27 +179,55 @@ psutil.cpu_percent = _percent
 
 
 def for_loadtune(source: str, name: str) -> tuple[Edited, str]:
-    """The script whose loop has become a `train_step`, given to a Workload; and the workload file beside it."""
+    """The script whose loop has become a `train_step`, given to a Workload;
+    and the workload file beside it."""
     found, lines = training(source), source.splitlines()
     if found.loader is None:
         raise CannotEditError("it has no DataLoader, and loadtune builds the loader itself")
     header, pad = slice(found.loop.lineno - 1, found.loop.body[0].lineno - 1), " " * found.loop.col_offset
     loader = ast.unparse(found.loader)
-    body = [("    " + line) if line.strip() else line for line in lines[header.stop:found.loop.body[-1].end_lineno]]
-    model, optimizer = (word if word.isidentifier() else word.rpartition(".")[2] for word in (found.model, found.optimizer))
+    body = [
+        ("    " + line) if line.strip() else line
+        for line in lines[header.stop : found.loop.body[-1].end_lineno]
+    ]
+    model, optimizer = (
+        word if word.isidentifier() else word.rpartition(".")[2] for word in (found.model, found.optimizer)
+    )
     again = sorted(_kept(found) - {model, optimizer, "batch", "device"})
-    keep = [f"{pad}    {'global' if isinstance(found.scope, ast.Module) else 'nonlocal'} {', '.join(again)}"] if again else []
+    keep = (
+        [f"{pad}    {'global' if isinstance(found.scope, ast.Module) else 'nonlocal'} {', '.join(again)}"]
+        if again
+        else []
+    )
     over = ast.unparse(found.loop.iter).replace(loader, "[batch]", 1)
-    step = [f"{pad}def train_step({model}, {optimizer}, batch, device):", *keep,
-            f"{pad}    for {ast.unparse(found.loop.target)} in {over}:", *body, f"{pad}    return {found.loss}"]
-    put = [f"{pad}data_loader = {loader}",
-           f"{pad}raise Ready(Workload({name!r}, make_dataset=lambda: data_loader.dataset, make_model=lambda: {found.model}, "
-           f"train_step=train_step, make_optimizer=lambda _: {found.optimizer}, "
-           "default_batch_size=data_loader.batch_size or data_loader.sampler.batch_size, "
-           "collate_fn=data_loader.collate_fn if data_loader.batch_size else None))"]
+    step = [
+        f"{pad}def train_step({model}, {optimizer}, batch, device):",
+        *keep,
+        f"{pad}    for {ast.unparse(found.loop.target)} in {over}:",
+        *body,
+        f"{pad}    return {found.loss}",
+    ]
+    put = [
+        f"{pad}data_loader = {loader}",
+        f"{pad}raise Ready(Workload({name!r}, make_dataset=lambda: data_loader.dataset, make_model=lambda: "
+        f"{found.model}, "
+        f"train_step=train_step, make_optimizer=lambda _: {found.optimizer}, "
+        "default_batch_size=data_loader.batch_size or data_loader.sampler.batch_size, "
+        "collate_fn=data_loader.collate_fn if data_loader.batch_size else None))",
+    ]
     lines[header.start:found.loop.body[-1].end_lineno] = [*step, *put]
-    text, kept_folders = re.subn(r"with tempfile\.TemporaryDirectory\(\) as (\w+):", r"for \1 in [tempfile.mkdtemp()]:", "\n".join(lines))
-    written = len(step) - len(body) + len(put) + kept_folders + sum(bool(line.strip()) for line in WORKLOAD.splitlines())
+    text, kept_folders = re.subn(
+        r"with tempfile\.TemporaryDirectory\(\) as (\w+):",
+        r"for \1 in [tempfile.mkdtemp()]:",
+        "\n".join(lines),
+    )
+    written = (
+        len(step)
+        - len(body)
+        + len(put)
+        + kept_folders
+        + sum(bool(line.strip()) for line in WORKLOAD.splitlines())
+    )
     return Edited(text + "\n", lines=written, moved=len(body)), WORKLOAD + METER
 
 

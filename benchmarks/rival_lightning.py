@@ -1,6 +1,8 @@
-"""Lightning's two helpers on the script beside this file: its warnings of a loader at fit, and its batch finder. For benchmarks/rivals.py.
+"""Lightning's two helpers on the script beside this file:
+its warnings of a loader at fit, and its batch finder. For benchmarks/rivals.py.
 
-Run by an interpreter that has `lightning`; the script is that of rival_edits.for_loadtune, whose parts a LightningModule is made of.
+Run by an interpreter that has `lightning`; the script is that of rival_edits.for_loadtune, whose parts a
+LightningModule is made of.
 Prints one line of JSON.
 """
 
@@ -50,20 +52,40 @@ def main() -> None:
                 self.model, self.batch_size = parts["make_model"](), parts["default_batch_size"]
 
             def training_step(self, batch, _):
-                return parts["train_step"](self.model, parts["make_optimizer"](self.model), batch, self.device)
+                return parts["train_step"](
+                    self.model, parts["make_optimizer"](self.model), batch, self.device
+                )
 
             def configure_optimizers(self):
                 return None
 
             def train_dataloader(self):
-                return DataLoader(parts["make_dataset"](), batch_size=self.batch_size, shuffle=True, collate_fn=parts["collate_fn"])
+                return DataLoader(
+                    parts["make_dataset"](),
+                    batch_size=self.batch_size,
+                    shuffle=True,
+                    collate_fn=parts["collate_fn"],
+                )
 
-        quiet = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "enable_progress_bar": False,
-                 "enable_model_summary": False}
+        quiet = {
+            "accelerator": "cpu",
+            "logger": False,
+            "enable_checkpointing": False,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+        }
         Trainer(max_epochs=1, limit_train_batches=1, **quiet).fit(Asked(), train_dataloaders=loader)
-        told = {"found": Tuner(Trainer(max_epochs=1, **quiet)).scale_batch_size(Asked(), mode="power")} if batch else {}
+        told = (
+            {"found": Tuner(Trainer(max_epochs=1, **quiet)).scale_batch_size(Asked(), mode="power")}
+            if batch
+            else {}
+        )
         told["had"] = parts["default_batch_size"]
-    told["workers"] = [str(w.message) for w in heard if "num_workers" in str(w.message) or "worker processes" in str(w.message)]
+    told["workers"] = [
+        str(w.message)
+        for w in heard
+        if "num_workers" in str(w.message) or "worker processes" in str(w.message)
+    ]
     print(json.dumps(told))
 
 

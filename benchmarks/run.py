@@ -1,7 +1,8 @@
 """Measure what Stoker claims: `python benchmarks/run.py [--short] [--part 1/2] [--only NAME] [--json FILE]`.
 
-The full form takes a night and writes build/benchmarks.md, anew after each claim, for this machine; docs/benchmarks.md tells of
-ours. The short form (minutes, for CI) shows that everything can be measured; its numbers are rough.
+The full form takes a night and writes build/benchmarks.md, anew after each claim, for this machine;
+docs/benchmarks.md tells of ours. The short form (minutes, for CI) shows that everything can be measured;
+its numbers are rough.
 """
 
 from __future__ import annotations
@@ -99,15 +100,23 @@ def machine() -> dict:
     """What the numbers were measured on."""
     facts = {line.partition(":")[0].strip(): line.partition(":")[2].strip()
              for name in ("cpuinfo", "meminfo") for line in Path("/proc", name).read_text().splitlines()}
-    return {"cores": len(os.sched_getaffinity(0)), "cpu": facts.get("model name", "unknown"),
-            "memory_bytes": int(facts["MemTotal"].split()[0]) * 1024, "kernel": platform.release(),
-            "python": platform.python_version(), "sqlite": sqlite3.sqlite_version,
-            **{name: metadata.version(name) for name in PACKAGES}, "load_before": round(os.getloadavg()[0], 2)}
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "cpu": facts.get("model name", "unknown"),
+        "memory_bytes": int(facts["MemTotal"].split()[0]) * 1024,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        **{name: metadata.version(name) for name in PACKAGES},
+        "load_before": round(os.getloadavg()[0], 2),
+    }
 
 
-def measure(names: list[str], short: bool, keep: Callable[[list[dict], list[str]], None]) -> tuple[list[dict], list[str]]:
-    """The rows of every claim, printed as they come; and what could not be measured. Each claim has a ground of its own; `keep` gets
-    what there is after each."""
+def measure(
+    names: list[str], short: bool, keep: Callable[[list[dict], list[str]], None]
+) -> tuple[list[dict], list[str]]:
+    """The rows of every claim, printed as they come; and what could not be measured.
+    Each claim has a ground of its own; `keep` gets what there is after each."""
     rows: list[dict] = []
     failures: list[str] = []
     for name in names:
@@ -132,13 +141,26 @@ def measure(names: list[str], short: bool, keep: Callable[[list[dict], list[str]
 
 def page(rows: list[dict], failures: list[str], where: dict, took_s: float) -> str:
     """A page of what this run has measured."""
-    lines = ["# Benchmarks", "",
-             f"Measured {datetime.now(UTC):%Y-%m-%d} by `make bench` in {took_s / 60:.0f} minutes, in one run, both sides of every ratio",
-             "side by side (ABBA order, medians, 95 % interval by bootstrap).", "",
-             f"Machine: {where['cores']} cores ({where['cpu']}), {where['memory_bytes'] / 1e9:.0f} GB, Linux {where['kernel']}, "
-             f"load {where['load_before']} at the start.",
-             f"Python {where['python']}, SQLite {where['sqlite']}, {', '.join(f'{k} {where[k]}' for k in PACKAGES)}.", "",
-             "| what | measured | 95 % interval | target | | n | sides |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "# Benchmarks",
+        "",
+        (
+            f"Measured {datetime.now(UTC):%Y-%m-%d} by `make bench` in {took_s / 60:.0f} minutes, in one "
+            "run, both sides of every ratio"
+        ),
+        "side by side (ABBA order, medians, 95 % interval by bootstrap).",
+        "",
+        f"Machine: {where['cores']} cores ({where['cpu']}), {where['memory_bytes'] / 1e9:.0f} GB, Linux "
+        f"{where['kernel']}, "
+        f"load {where['load_before']} at the start.",
+        (
+            f"Python {where['python']}, SQLite {where['sqlite']}, "
+            f"{', '.join(f'{k} {where[k]}' for k in PACKAGES)}."
+        ),
+        "",
+        "| what | measured | 95 % interval | target | | n | sides |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for row in rows:
         sign = "<=" if row["best"] == "low" else ">="
         unit = row["unit"] if row["unit"] in ("x", "%") else f" {row['unit']}" if row["unit"] else ""
@@ -148,8 +170,14 @@ def page(rows: list[dict], failures: list[str], where: dict, took_s: float) -> s
         verdict = "" if row["target"] is None else "met" if row["met"] else "**missed**"
         cells = (row["name"], number(row["value"]) + unit, spread, target, verdict, str(row["n"]), detail)
         lines.append(f"| {' | '.join(cells)} |")
-    missed = [f"- {row['name']}: {number(row['value'])} instead of {number(row['target'])} {row['unit']} ({row['detail']})"
-              for row in rows if not row["met"]]
+    missed = [
+        (
+            f"- {row['name']}: {number(row['value'])} instead of {number(row['target'])} {row['unit']} "
+            f"({row['detail']})"
+        )
+        for row in rows
+        if not row["met"]
+    ]
     lines += ["", "## Missed targets", "", *(missed or ["None in this run."])]
     if failures:
         lines += ["", "## Not measured", "", *[f"- {text}" for text in failures]]
@@ -157,7 +185,8 @@ def page(rows: list[dict], failures: list[str], where: dict, took_s: float) -> s
 
 
 def part_of(names: list[str], part: str) -> list[str]:
-    """Every second claim for "1/2" and the others for "2/2": what runs side by side where the numbers do not matter. "": all.
+    """Every second claim for "1/2" and the others for "2/2":
+    what runs side by side where the numbers do not matter. "": all.
 
     Raises ValueError for anything else.
     """
@@ -170,10 +199,16 @@ def part_of(names: list[str], part: str) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--short", action="store_true", help="small sizes, minutes in all, no page")
-    parser.add_argument("--part", default="", metavar="K/N", help="every N-th claim, from the K-th; with --short")
-    parser.add_argument("--only", action="append", choices=list(CLAIMS), help="one claim (may be given again); no page")
+    parser.add_argument(
+        "--part", default="", metavar="K/N", help="every N-th claim, from the K-th; with --short"
+    )
+    parser.add_argument(
+        "--only", action="append", choices=list(CLAIMS), help="one claim (may be given again); no page"
+    )
     parser.add_argument("--json", metavar="FILE", help="write machine and rows there")
     args = parser.parse_args()
     if args.part and not args.short:
@@ -192,7 +227,10 @@ def main() -> int:
 
     rows, failures = measure(part_of(args.only or list(CLAIMS), args.part), args.short, keep)
     missed = sum(not row["met"] for row in rows)
-    print(f"\n{len(rows)} numbers, {missed} targets missed, {len(failures)} failures, {time.monotonic() - began:.0f} s")
+    print(
+        f"\n{len(rows)} numbers, {missed} targets missed, {len(failures)} failures, "
+        f"{time.monotonic() - began:.0f} s"
+    )
     return 1 if failures else 0
 
 

@@ -1,8 +1,9 @@
 """Does the tuner need each of its parts? `python benchmarks/takeouts.py [--probes FOLDER] [--seconds S]`.
 
-Every script of the dev half is probed once (kept in FOLDER, and read from there when it is there already). Then each hook's facts and each
-model is taken out, one at a time, and judged again are: the scripts, the facts by hand of tests/tune/shown.py (which have the faults that
-only the sealed half plants, too), and the forecasts of settings. A part whose absence nothing notices is a part too many.
+Every script of the dev half is probed once (kept in FOLDER, and read from there when it is there already).
+Then each hook's facts and each model is taken out, one at a time, and judged again are:
+the scripts, the facts by hand of tests/tune/shown.py (which have the faults that only the sealed half plants,
+too), and the forecasts of settings. A part whose absence nothing notices is a part too many.
 """
 
 from __future__ import annotations
@@ -60,24 +61,49 @@ def _remove(found: object, path: list[str]) -> None:
 
 FACTS: dict[str, Out] = {
     "batches from memory": phase("R1", "batch="),
-    "other numbers of workers": phase("workers="), "other numbers of threads": phase("threads="),
-    "bfloat16 tried": phase("bf16"), "channels_last tried": phase("channels_last"), "a fused optimizer tried": phase("fused"),
-    "anomaly mode off tried": phase("anomaly"), "batches of twice the size": phase("batch="),
-    "kept samples tried": phase("cache"), "whole batches tried": phase("batched"),
-    "single samples": keys("samples"), "the same sample twice": keys("samples.same", "samples.again_s"),
-    "two samples at once": keys("samples.beside_s"), "slow samples": keys("samples.max_s", "samples.p90_s"),
-    "collating": keys("samples.collate_s"), "waiting of a sample": keys("samples.wait_s"),
-    "the loader alone": keys("alone"), "starting of workers": keys("loaders.start_s"),
-    "proofs of the feeds": keys("loaders.proof"), "reading twice": keys("loaders.replay"), "own __iter__": keys("loaders.own_iter"),
-    "changes of the dataset": keys("loaders.dataset.changed"), "samples that come several times": keys("loaders.duplicates"),
-    "order of the labels": keys("loaders.labels_sorted"), "the loaders": keys("loaders"),
-    "the sampler of stacks": keys("stacks"), "the clock": keys("windows.ms"), "time that others took": keys("windows.stolen_s"),
-    "CPU of a window": keys("windows.cpu_s"), "padding": keys("batch.padding"), "the model": keys("model"),
-    "the optimizers": keys("optimizers"), "flags": keys("flags"), "memory": keys("memory"), "growth of backward": keys("growth"),
-    "side effects": keys("side_effects"), "steps": keys("steps_seen"),
+    "other numbers of workers": phase("workers="),
+    "other numbers of threads": phase("threads="),
+    "bfloat16 tried": phase("bf16"),
+    "channels_last tried": phase("channels_last"),
+    "a fused optimizer tried": phase("fused"),
+    "anomaly mode off tried": phase("anomaly"),
+    "batches of twice the size": phase("batch="),
+    "kept samples tried": phase("cache"),
+    "whole batches tried": phase("batched"),
+    "single samples": keys("samples"),
+    "the same sample twice": keys("samples.same", "samples.again_s"),
+    "two samples at once": keys("samples.beside_s"),
+    "slow samples": keys("samples.max_s", "samples.p90_s"),
+    "collating": keys("samples.collate_s"),
+    "waiting of a sample": keys("samples.wait_s"),
+    "the loader alone": keys("alone"),
+    "starting of workers": keys("loaders.start_s"),
+    "proofs of the feeds": keys("loaders.proof"),
+    "reading twice": keys("loaders.replay"),
+    "own __iter__": keys("loaders.own_iter"),
+    "changes of the dataset": keys("loaders.dataset.changed"),
+    "samples that come several times": keys("loaders.duplicates"),
+    "order of the labels": keys("loaders.labels_sorted"),
+    "the loaders": keys("loaders"),
+    "the sampler of stacks": keys("stacks"),
+    "the clock": keys("windows.ms"),
+    "time that others took": keys("windows.stolen_s"),
+    "CPU of a window": keys("windows.cpu_s"),
+    "padding": keys("batch.padding"),
+    "the model": keys("model"),
+    "the optimizers": keys("optimizers"),
+    "flags": keys("flags"),
+    "memory": keys("memory"),
+    "growth of backward": keys("growth"),
+    "side effects": keys("side_effects"),
+    "steps": keys("steps_seen"),
 }
-MODELS = {"model: the loader's rate": "loader_model", "model: t(B) = a + bB": "step_model", "model: the stall": "stall",
-          "model: what others took": "foreign"}
+MODELS = {
+    "model: the loader's rate": "loader_model",
+    "model: t(B) = a + bB": "step_model",
+    "model: the stall": "stall",
+    "model: what others took": "foreign",
+}
 _ABSENT = {"foreign": 0.0}
 
 
@@ -96,21 +122,31 @@ def probes(folder: Path, seconds: float) -> dict[str, dict]:
 
 @dataclass(frozen=True)
 class Judged:
-    """What is said of one case: what is wrong about it, "" where nothing is; and what each setting offered would bring, new/old."""
+    """What is said of one case: what is wrong about it, "" where nothing is;
+    and what each setting offered would bring, new/old."""
 
     wrong: str
     forecasts: dict[str, float]
 
 
-def all_judged(found: dict[str, dict], out: Out = lambda facts: None, *, text: bool = True) -> dict[str, Judged]:
+def all_judged(
+    found: dict[str, dict], out: Out = lambda facts: None, *, text: bool = True
+) -> dict[str, Judged]:
     """Each script of the dev half, and each cause and refusal of the facts by hand."""
-    return {**{case.name: _script(case, found[case.name], out, text) for case in diagnosis.suite().cases("dev")}, **_by_hand(out, text)}
+    return {
+        **{case.name: _script(case, found[case.name], out, text) for case in diagnosis.suite().cases("dev")},
+        **_by_hand(out, text),
+    }
 
 
 def _script(case: Any, probed: dict, out: Out, text: bool) -> Judged:
     facts = copy.deepcopy(probed["facts"])
     out(facts)
-    said = rules.judge(facts, probed["card"], reading.read(case.path, facts, probed["card"]["cores"]) if text else reading.Reading())
+    said = rules.judge(
+        facts,
+        probed["card"],
+        reading.read(case.path, facts, probed["card"]["cores"]) if text else reading.Reading(),
+    )
     verdict, forecasts = diagnosis.judged(case, probed["how"], said), _forecasts(said)
     if not verdict.right:
         return Judged(f"said {verdict.said[0] if verdict.said else 'nothing'}", forecasts)
@@ -138,7 +174,10 @@ def _by_hand(out: Out, text: bool) -> dict[str, Judged]:
         facts = copy.deepcopy(made)
         out(facts)
         said = rules.judge(facts, CARD)
-        first, forecast = said.causes[0].name if said.causes else "nothing", {a.name: a.ratio.value for a in said.actions}.get(action, 1.0)
+        first, forecast = (
+            said.causes[0].name if said.causes else "nothing",
+            {a.name: a.ratio.value for a in said.actions}.get(action, 1.0),
+        )
         right = first == cause and abs(forecast - ratio) < MOVED
         told[name] = Judged("" if right else f"said {first}, {action} {forecast:.2f}", {})
     for reason, knobs, made in shown.REFUSES:
@@ -167,7 +206,9 @@ def taken_out(found: dict[str, dict]) -> Iterator[tuple[str, dict[str, Judged], 
 
 def noticed(whole: dict[str, Judged], without: dict[str, Judged]) -> tuple[list[str], list[str]]:
     """What is wrong only without a part; and the forecasts that move by MOVED or more, or are gone or new."""
-    wrong = [f"{name}: {each.wrong}" for name, each in without.items() if each.wrong and not whole[name].wrong]
+    wrong = [
+        f"{name}: {each.wrong}" for name, each in without.items() if each.wrong and not whole[name].wrong
+    ]
     moved = []
     for name, each in without.items():
         before = whole[name].forecasts
@@ -192,8 +233,14 @@ def main() -> int:
         idle += [] if wrong or moved else [name]
         shown_of = "; ".join((wrong or sorted(moved))[:4]) or "-"
         print(f"{name:<34} wrong {len(wrong):>2}, forecasts moved {len(moved):>2}   {shown_of}", flush=True)
-    print("with all parts wrong:", "; ".join(f"{name}: {each.wrong}" for name, each in before.items() if each.wrong) or "nothing")
-    print(f"{len(FACTS) + len(MODELS) + 1} parts, {len(idle)} that nothing needs{': ' + ', '.join(idle) if idle else ''}")
+    print(
+        "with all parts wrong:",
+        "; ".join(f"{name}: {each.wrong}" for name, each in before.items() if each.wrong) or "nothing",
+    )
+    print(
+        f"{len(FACTS) + len(MODELS) + 1} parts, {len(idle)} that nothing "
+        f"needs{': ' + ', '.join(idle) if idle else ''}"
+    )
     return 1 if idle else 0
 
 

@@ -1,4 +1,5 @@
-"""Claim: Stoker does not slow down a run that prints as fast as it can, stays small meanwhile, and keeps every byte."""
+"""Claim: Stoker does not slow down a run that prints as fast as it can, stays small meanwhile,
+and keeps every byte."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ import time
 from benchmarks.ground import STOKER, Ground, Terminal, alive, memory_bytes, until
 from benchmarks.measure import Row, abba, ratio
 
-# Writes argv[1] bytes in 64 kB pieces, says in the file argv[2] how many seconds that took and what was written.
+# Writes argv[1] bytes in 64 kB pieces,
+# says in the file argv[2] how many seconds that took and what was written.
 WRITER = """
 import hashlib, os, sys, time
 block = b"".join(b"epoch %06d loss 0.12345\\n" % i for i in range(2700))[:65536]
@@ -105,8 +107,13 @@ def output(ground: Ground, short: bool) -> list[Row]:
 
     def piped(path: str) -> str:
         digest = hashlib.sha256()
-        with subprocess.Popen([STOKER, "run", "--new", "--", *command, path], cwd=ground.work, env=ground.env, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE) as proc:
+        with subprocess.Popen(
+            [STOKER, "run", "--new", "--", *command, path],
+            cwd=ground.work,
+            env=ground.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+        ) as proc:
             while block := proc.stdout.read(1 << 20):
                 digest.update(block)
         assert proc.returncode == 0
@@ -126,11 +133,15 @@ def output(ground: Ground, short: bool) -> list[Row]:
         assert ground.stoker("wait", run["id"], timeout_s=600).code == 0
 
     def bare() -> float:
-        """The writer on a pseudo-terminal whose other end is only read and written to a file: more is not to be had."""
+        """The writer on a pseudo-terminal whose other end is only read and written to a file:
+        more is not to be had."""
         master, slave = os.openpty()
         path = side()
         words = [sys.executable, "-S", "writer.py", str(min(count, 200_000_000)), path]
-        with subprocess.Popen(words, cwd=ground.work, env=ground.env, stdout=slave) as proc, open(ground.root / "bare.out", "wb", 0) as out:
+        with (
+            subprocess.Popen(words, cwd=ground.work, env=ground.env, stdout=slave) as proc,
+            open(ground.root / "bare.out", "wb", 0) as out,
+        ):
             os.close(slave)
             try:
                 while data := os.read(master, 65536):
@@ -148,20 +159,58 @@ def output(ground: Ground, short: bool) -> list[Row]:
 
     rows = []
     ground.stoker("ps").ok()
-    for name, start, target, pairs in (("file", detached, 0.9, 2 if short else 7), ("pipe", piped, 0.9, 2 if short else 7),
-                                       ("pty", in_background, 0.08, 1 if short else 3),
-                                       ("pty watched on a terminal", on_terminal, 0.08, 1 if short else 3)):
+    for name, start, target, pairs in (
+        ("file", detached, 0.9, 2 if short else 7),
+        ("pipe", piped, 0.9, 2 if short else 7),
+        ("pty", in_background, 0.08, 1 if short else 3),
+        ("pty watched on a terminal", on_terminal, 0.08, 1 if short else 3),
+    ):
         state["delivered"] = []
         ours, files = abba(lambda s=start: under(s), plain, pairs)
         value, low, high = ratio(ours, files)
-        detail = f"{statistics.median(ours) / 1e6:.0f} / {statistics.median(files) / 1e6:.0f} MB/s at the writer"
+        detail = (
+            f"{statistics.median(ours) / 1e6:.0f} / {statistics.median(files) / 1e6:.0f} MB/s at the writer"
+        )
         if name == "pty":
-            detail += f"; {statistics.median(bare() for _ in range(1 if short else 5)) / 1e6:.0f} MB/s to a bare reader of a pty"
+            detail += (
+                f"; {statistics.median(bare() for _ in range(1 if short else 5)) / 1e6:.0f} MB/s to a bare "
+                "reader of a pty"
+            )
         elif name != "file":
-            detail += f"; {statistics.median(state['delivered']) / 1e6:.0f} MB/s from the command to its last byte at the reader"
-        rows.append(Row(name=f"{count // 1_000_000} MB of output, {name} / > file", value=value, low=low, high=high, target=target,
-                        unit="x", best="high", n=pairs, detail=detail))
+            detail += (
+                f"; {statistics.median(state['delivered']) / 1e6:.0f} MB/s from the command to its last "
+                "byte at the reader"
+            )
+        rows.append(
+            Row(
+                name=f"{count // 1_000_000} MB of output, {name} / > file",
+                value=value,
+                low=low,
+                high=high,
+                target=target,
+                unit="x",
+                best="high",
+                n=pairs,
+                detail=detail,
+            )
+        )
     peak = state["peak"] / 1e6
-    rows.append(Row(name="holder + agent RSS while it prints, highest", value=peak, target=40, unit="MB", n=state["checked"]))
-    rows.append(Row(name="logs and streams that differ from what was printed", value=state["wrong"], target=0, unit="", n=state["checked"]))
+    rows.append(
+        Row(
+            name="holder + agent RSS while it prints, highest",
+            value=peak,
+            target=40,
+            unit="MB",
+            n=state["checked"],
+        )
+    )
+    rows.append(
+        Row(
+            name="logs and streams that differ from what was printed",
+            value=state["wrong"],
+            target=0,
+            unit="",
+            n=state["checked"],
+        )
+    )
     return rows

@@ -1,4 +1,5 @@
-"""A wall clock that can be set for everything on a ground, by a small library that its processes load. Needs gcc."""
+"""A wall clock that can be set for everything on a ground,
+by a small library that its processes load. Needs gcc."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from collections.abc import Callable
 
 from benchmarks.ground import Ground
 
-# The wall clock of every process that has this loaded is off by the number in OFFSET_FILE; the monotonic clock is not touched.
+# The wall clock of every process that has this loaded is off by the number in OFFSET_FILE; the monotonic
+# clock is not touched.
 CLOCK_C = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -48,10 +50,24 @@ int gettimeofday(struct timeval *restrict v, void *restrict zone) {
 
 
 def settable(ground: Ground) -> Callable[[int], None]:
-    """A function that sets the wall clock of what is started on this ground from now on, in seconds from the true time."""
+    """A function that sets the wall clock of what is started on this ground from now on,
+    in seconds from the true time."""
     source, library, offset = ground.root / "clock.c", ground.root / "clock.so", ground.root / "offset"
     source.write_text(CLOCK_C)
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", f'-DOFFSET_FILE="{offset}"', str(source), "-o", str(library), "-ldl"], check=True)
+    subprocess.run(
+        [
+            "gcc",
+            "-shared",
+            "-fPIC",
+            "-O1",
+            f'-DOFFSET_FILE="{offset}"',
+            str(source),
+            "-o",
+            str(library),
+            "-ldl",
+        ],
+        check=True,
+    )
     ground.env["LD_PRELOAD"] = str(library)
     offset.write_text("0")
 

@@ -1,9 +1,11 @@
-"""Tries the console as a person would, in a real Chromium, and makes pictures of each step: `python docs/console.py [--axe FILE]`.
+"""Tries the console as a person would, in a real Chromium, and makes pictures of each step:
+`python docs/console.py [--axe FILE]`.
 
-The story: begin a sweep of six runs, watch it, compare, open the best, see its log and picture, kill the server, stop a run, start it
-again; each step at each width, light and dark, in each language. Then every other page so. The pictures are in build/console/. What
-overlaps the window or other text, or breaks, is printed, and with the file of axe-core (axe.min.js) also what it finds serious. Exit
-code 1 if anything was found.
+The story: begin a sweep of six runs, watch it, compare, open the best, see its log and picture, kill the
+server, stop a run, start it again; each step at each width, light and dark, in each language.
+Then every other page so. The pictures are in build/console/.
+What overlaps the window or other text, or breaks, is printed, and with the file of axe-core (axe.min.js) also
+what it finds serious. Exit code 1 if anything was found.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from stoker.console.words import catalogue  # noqa: E402
 
 PLACE = REPO / "build" / "console"
 WIDTHS = (390, 1280, 2560)
-OPTIONS = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync".split()
+OPTIONS = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync".split()  # noqa: E501
 WAIT_MS = 60_000
-TRAIN = '''
+TRAIN = """
 import math, random, struct, sys, time, zlib
 from matplotlib.figure import Figure
 lr = float(sys.argv[sys.argv.index("--lr") + 1])
@@ -50,7 +52,7 @@ for epoch in range(1, 13):
         figure.savefig("features.png", dpi=80)
 open("weights.png", "wb").write(png(96, 96, lambda x, y: 128 + 127 * math.sin(20 * x * y + lr)))
 open("epochs.csv", "w").write("epoch,loss\\n" + "\\n".join(f"{n},{2 / n:.3f}" for n in range(1, 13)))
-'''
+"""  # noqa: E501
 SERVE = '''
 import itertools, signal, time
 signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -63,7 +65,7 @@ CUT = """() => [...document.querySelectorAll("body *")].filter((each) => {
   return box.width && box.right > innerWidth + 1 && !each.closest(".wide, .skip, .unseen, .text");
 }).map((each) => `${each.tagName}.${each.className}`).slice(0, 5)"""
 AXE = """() => axe.run(document, {resultTypes: ["violations"]}).then((found) => found.violations
-  .filter((each) => ["serious", "critical"].includes(each.impact)).map((each) => `${each.id}: ${each.nodes[0].html.slice(0, 160)}`))"""
+  .filter((each) => ["serious", "critical"].includes(each.impact)).map((each) => `${each.id}: ${each.nodes[0].html.slice(0, 160)}`))"""  # noqa: E501
 OVER = """() => {
   const seen = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), range = document.createRange();
   for (let node; seen.length < 1500 && (node = walk.nextNode());) {
@@ -74,17 +76,25 @@ OVER = """() => {
   return seen.flatMap(([a, text], i) => seen.slice(i + 1)
     .filter(([b]) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 5)
     .map(([, other]) => `"${text}" on "${other}"`)).slice(0, 5);
-}"""
+}"""  # noqa: E501
 SHIFTS = """() => new Promise((done) => {
   let sum = 0;
   new PerformanceObserver((list) => list.getEntries().forEach((each) => { sum += each.hadRecentInput ? 0 : each.value; }))
     .observe({type: "layout-shift"});
   setTimeout(() => done(sum), 4000);
-})"""
+})"""  # noqa: E501
 SHIFT_MAX = 0.02  # of what is seen, in four seconds without a hand on it
-PAGES = {"runs": "/runs", "code": "/runs/BEST/code", "table": "/runs/BEST/preview?path=epochs.csv", "sweeps": "/sweeps",
-         "machines": "/machines", "machine": "/machines/local", "reports": "/reports", "none": "/runs?grep=nothing",
-         "no-run": "/runs/nothing"}
+PAGES = {
+    "runs": "/runs",
+    "code": "/runs/BEST/code",
+    "table": "/runs/BEST/preview?path=epochs.csv",
+    "sweeps": "/sweeps",
+    "machines": "/machines",
+    "machine": "/machines/local",
+    "reports": "/reports",
+    "none": "/runs?grep=nothing",
+    "no-run": "/runs/nothing",
+}
 
 
 class Story:
@@ -114,7 +124,9 @@ class Story:
                 page.set_viewport_size({"width": width, "height": 900})
                 page.emulate_media(color_scheme=scheme)
                 page.wait_for_timeout(300)
-                page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+                page.evaluate(
+                    "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+                )
                 one = f"{name}-{width}-{scheme}-{language}"
                 page.screenshot(path=PLACE / f"{one}.png", full_page=True)
                 self.shots += 1
@@ -138,8 +150,13 @@ class Story:
         def button(text: str) -> object:
             return page.get_by_role("button", name=said(text), exact=True)
         page.goto(f"{self.address}/sweeps/new")
-        for name, value in {"folder": str(self.ground.work), "command": "python train.py", "params": "lr=0.3,0.2,0.1,0.05,0.03,0.01",
-                            "name": f"lr-{language}", "at_once": "2"}.items():
+        for name, value in {
+            "folder": str(self.ground.work),
+            "command": "python train.py",
+            "params": "lr=0.3,0.2,0.1,0.05,0.03,0.01",
+            "name": f"lr-{language}",
+            "at_once": "2",
+        }.items():
             page.locator(f"[name={name}]").fill(value)
         self.shoot(page, "story-1-sweep", language)
         button("Begin the sweep").click()

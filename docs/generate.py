@@ -1,4 +1,5 @@
-"""Writes three pages of docs/reference from the code: reference.md, refusals.md and engine-reference.md. `make docs` runs it."""
+"""Writes three pages of docs/reference from the code:
+reference.md, refusals.md and engine-reference.md. `make docs` runs it."""
 
 from __future__ import annotations
 
@@ -21,16 +22,21 @@ PAGE = REFERENCE / "reference.md"
 REFUSALS_PAGE = REFERENCE / "refusals.md"
 ENGINE_PAGE = REFERENCE / "engine-reference.md"
 ROOM = Path(__file__).parents[1] / "src" / "stoker" / "engine"
-ENGINE_PARTS = {"trainer": "Trainer", "task": "Task", "sched": "Schedules (`stoker.sched`)", "ema": "Averaged weights",
-                "plain": "Checkpoints of plain loops"}
+ENGINE_PARTS = {
+    "trainer": "Trainer",
+    "task": "Task",
+    "sched": "Schedules (`stoker.sched`)",
+    "ema": "Averaged weights",
+    "plain": "Checkpoints of plain loops",
+}
 INSIDE = ("watched", "parts")  # functions for other files of the room
 WORDS_FILE = Path(__file__).parents[1] / "src" / "stoker" / "inside" / "resume" / "core" / "words.py"
 
 REACHABILITY_SENTENCES = {
     Reachability.OK: "the machine answers",
-    Reachability.UNREACHABLE: "the machine does not answer; the run continues there and keeps its last known state",
-    Reachability.UNSEEN: "started in another container or on another node, and Stoker sees none of its processes; "
-                         "Stoker does not end the run because of this",
+    Reachability.UNREACHABLE: "the machine does not answer; the run continues there and keeps its last known state",  # noqa: E501
+    Reachability.UNSEEN: "started in another container or on another node, and Stoker sees none of its processes; "  # noqa: E501
+    "Stoker does not end the run because of this",
     Reachability.UNKNOWN: "not asked yet",
 }
 
@@ -45,22 +51,39 @@ def page() -> str:
 
 def refusals_page() -> str:
     """docs/reference/refusals.md: every sentence of words.py, in its order."""
-    return "\n".join([
-        "# Refusals of exact resume", "",
-        "Written by `make docs` from `src/stoker/inside/resume/core/words.py`; do not edit it by hand.", "",
-        "`stoker show` prints one of these sentences when exact resume refuses a run, skips an image or gives up an image.",
-        "[Exact resume](../explanation/resume.md) says what that means for a run.", *_refusals()])
+    return "\n".join(
+        [
+            "# Refusals of exact resume",
+            "",
+            "Written by `make docs` from `src/stoker/inside/resume/core/words.py`; do not edit it by hand.",
+            "",
+            (
+                "`stoker show` prints one of these sentences when exact resume refuses a run, skips an "
+                "image or gives up an image."
+            ),
+            "[Exact resume](../explanation/resume.md) says what that means for a run.",
+            *_refusals(),
+        ]
+    )
 
 
 def engine_page() -> str:
-    """docs/reference/engine-reference.md: arguments and verbs of Engine, from their docstrings, read without importing torch."""
-    head = "Written from the docstrings of `stoker.Engine` by `make docs`. [The engine](../how-to/engine.md) says how to use it."
+    """docs/reference/engine-reference.md: arguments and verbs of Engine, from their docstrings, read without
+    importing torch."""
+    head = (
+        "Written from the docstrings of `stoker.Engine` by `make docs`. "
+        "[The engine](../how-to/engine.md) says how to use it."
+    )
     lines = ["# Engine reference", "", head, ""]
     for name, kind in (("config", "Config"), ("engine", "Engine")):
         tree = ast.parse((ROOM / f"{name}.py").read_text("utf-8"))
         cls = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind)
         lines += ["## Arguments of `Engine`" if kind == "Config" else "## Verbs", ""]
-        lines += _docstring(cls) if kind == "Config" else [line for part in cls.body for line in _engine_verb(part)]
+        lines += (
+            _docstring(cls)
+            if kind == "Config"
+            else [line for part in cls.body for line in _engine_verb(part)]
+        )
     for name, title in ENGINE_PARTS.items():
         tree = ast.parse((ROOM / f"{name}.py").read_text("utf-8"))
         of = "stoker.sched" if name == "sched" else "stoker"
@@ -71,7 +94,10 @@ def engine_page() -> str:
 def _public(node: ast.AST, of: str) -> Iterator[str]:
     """A function of a module, or a class with its methods. of: where users find the function."""
     if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-        made = next((part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"), None)
+        made = next(
+            (part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"),
+            None,
+        )
         yield f"### `{node.name}({_arguments(made) if made else ''})`"
         yield ""
         yield from _docstring(node)
@@ -111,19 +137,30 @@ def _engine_verb(node: ast.AST, of: str = "engine", level: str = "###") -> Itera
 
 
 def _refusals() -> Iterator[str]:
-    for line in WORDS_FILE.read_text("utf-8").splitlines():
-        if line.startswith("# -- "):
-            yield from ["", f"## {line.removeprefix('# -- ').capitalize()}", ""]
-        name, equals, text = line.partition(" = ")
-        if equals and name.isupper() and " " in text and not text.endswith(" \""):
-            yield f"- {ast.literal_eval(text)}".replace("!r}", "}").replace("{", "`").replace("}", "`")
+    source = WORDS_FILE.read_text("utf-8")
+    rows = {number: line for number, line in enumerate(source.splitlines(), 1) if line.startswith("# -- ")}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            rows[node.lineno] = node.value.value
+    for _, row in sorted(rows.items()):
+        if row.startswith("# -- "):
+            yield from ["", f"## {row.removeprefix('# -- ').capitalize()}", ""]
+        elif " " in row and not row.endswith(" "):
+            yield f"- {row}".replace("!r}", "}").replace("{", "`").replace("}", "`")
     yield ""
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
     head = list(head)
-    return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head),
-            *("| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows), ""]
+    return [
+        "| " + " | ".join(head) + " |",
+        "|" + "---|" * len(head),
+        *(
+            "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
+            for row in rows
+        ),
+        "",
+    ]
 
 
 def _verbs() -> Iterator[str]:
@@ -143,7 +180,9 @@ def _verb(command: click.Command, words: str, parent: click.Context) -> Iterator
     yield from [f"**`{usage}`**", "", _plain(command.help), ""]
     options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
     if options:
-        yield from _table(("option", "does"), ((_option(p, context), (p.help or "").strip()) for p in options))
+        yield from _table(
+            ("option", "does"), ((_option(p, context), (p.help or "").strip()) for p in options)
+        )
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             yield from _verb(command.get_command(context, name), f"{words} {name}", context)
@@ -165,38 +204,91 @@ def _option(option: click.Option, context: click.Context) -> str:
 
 
 def _states() -> Iterator[str]:
-    yield from ["## States", "", "`pending -> staging -> starting -> running -> stopping -> done | failed | stopped`", ""]
-    yield from _table(("state", "means", "final"), ((f"`{s}`", STATE_SENTENCES[s], "yes" if s.final else "") for s in State))
-    yield from ["A run also has a reachability: whether Stoker can see its machine. Reachability does not change the state. "
-                "Its values:", ""]
-    yield from _table(("reachability", "means"), ((f"`{r}`", REACHABILITY_SENTENCES[r]) for r in Reachability))
+    yield from [
+        "## States",
+        "",
+        "`pending -> staging -> starting -> running -> stopping -> done | failed | stopped`",
+        "",
+    ]
+    yield from _table(
+        ("state", "means", "final"), ((f"`{s}`", STATE_SENTENCES[s], "yes" if s.final else "") for s in State)
+    )
+    yield from [
+        "A run also has a reachability: whether Stoker can see its machine. "
+        "Reachability does not change the state. "
+        "Its values:",
+        "",
+    ]
+    yield from _table(
+        ("reachability", "means"), ((f"`{r}`", REACHABILITY_SENTENCES[r]) for r in Reachability)
+    )
 
 
 def _reasons() -> Iterator[str]:
-    yield from ["## Reasons", "", "Why a run ended. What to do about each: [troubleshooting](../how-to/troubleshooting.md).", ""]
-    yield from _table(("reason", "state", "`stoker show` says", "`--restarts` tries again", "type next"), (
-        (f"`{r.name}`", f"`{r.state}`", r.sentence, "yes" if r.retry else "", r.next) for r in REASONS.values()))
+    yield from [
+        "## Reasons",
+        "",
+        "Why a run ended. What to do about each: [troubleshooting](../how-to/troubleshooting.md).",
+        "",
+    ]
+    yield from _table(
+        ("reason", "state", "`stoker show` says", "`--restarts` tries again", "type next"),
+        (
+            (f"`{r.name}`", f"`{r.state}`", r.sentence, "yes" if r.retry else "", r.next)
+            for r in REASONS.values()
+        ),
+    )
 
 
 def _exit_codes() -> Iterator[str]:
-    yield from ["## Exit codes", "", "`stoker run` and `stoker wait` end with the exit code of the run itself (128 + the signal's number",
-                "if a signal ended it). Stoker's own codes:", ""]
+    yield from [
+        "## Exit codes",
+        "",
+        "`stoker run` and `stoker wait` end with the exit code of the run itself (128 + the signal's number",
+        "if a signal ended it). Stoker's own codes:",
+        "",
+    ]
     yield from _table(("code", "means"), EXIT_CODES.items())
 
 
 def _errors() -> Iterator[str]:
-    yield from ["## Errors", "", 'With `--json`, an error is one line on stderr: `{"error": ..., "message": ..., "hint": ...}`. '
-                '`fields`, if present, names the wrong fields of the request.', ""]
-    yield from _table(("error", "means", "exit code", "HTTP"), (
-        (f"`{e.code}`", (e.__doc__ or StokerError.__doc__ or "").strip().splitlines()[0], e.exit_code, e.http_status) for e in ALL_ERRORS))
+    yield from [
+        "## Errors",
+        "",
+        'With `--json`, an error is one line on stderr: `{"error": ..., "message": ..., "hint": ...}`. '
+        "`fields`, if present, names the wrong fields of the request.",
+        "",
+    ]
+    yield from _table(
+        ("error", "means", "exit code", "HTTP"),
+        (
+            (
+                f"`{e.code}`",
+                (e.__doc__ or StokerError.__doc__ or "").strip().splitlines()[0],
+                e.exit_code,
+                e.http_status,
+            )
+            for e in ALL_ERRORS
+        ),
+    )
 
 
 def _lints() -> Iterator[str]:
-    yield from ["## Lints", "", "What `stoker doctor train.py` says about training code, with the line. How it finds them:",
-                "[doctor](../how-to/doctor.md). A `warn` may make the result of a run wrong; "
-                "a `note` only costs time, memory or comfort.", ""]
-    yield from _table(("lint", "level", "why", "do", "looks for"), (
-        (f"`{n.name}`", n.level, n.why, n.do, (n.rule.__doc__ or "").strip().splitlines()[0]) for n in LINTS.values()))
+    yield from [
+        "## Lints",
+        "",
+        "What `stoker doctor train.py` says about training code, with the line. How it finds them:",
+        "[doctor](../how-to/doctor.md). A `warn` may make the result of a run wrong; "
+        "a `note` only costs time, memory or comfort.",
+        "",
+    ]
+    yield from _table(
+        ("lint", "level", "why", "do", "looks for"),
+        (
+            (f"`{n.name}`", n.level, n.why, n.do, (n.rule.__doc__ or "").strip().splitlines()[0])
+            for n in LINTS.values()
+        ),
+    )
 
 
 if __name__ == "__main__":

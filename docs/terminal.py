@@ -1,5 +1,7 @@
-"""Runs the examples of README and tutorials for real: `python docs/terminal.py [SCENE...]` prints what a terminal showed; the scene
-`picture` is drawn as docs/images/terminal.svg. Everything happens in a throw-away folder with a STOKER_HOME of its own.
+"""Runs the examples of README and tutorials for real:
+`python docs/terminal.py [SCENE...]` prints what a terminal showed;
+the scene `picture` is drawn as docs/images/terminal.svg.
+Everything happens in a throw-away folder with a STOKER_HOME of its own.
 """
 
 from __future__ import annotations
@@ -55,7 +57,13 @@ class Terminal:
         """This process' environment with the throw-away home, and without the settings of a run around it."""
         mine = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}
         path = f"{Path(sys.executable).parent}{os.pathsep}{mine['PATH']}"
-        return {**mine, "STOKER_HOME": str(self.room / ".stoker"), "PATH": path, "VIRTUAL_ENV": sys.prefix, "TERM": "xterm-256color"}
+        return {
+            **mine,
+            "STOKER_HOME": str(self.room / ".stoker"),
+            "PATH": path,
+            "VIRTUAL_ENV": sys.prefix,
+            "TERM": "xterm-256color",
+        }
 
     def ask(self, command: str) -> str:
         """What a command shows on a terminal of its own, as bytes decoded, colours included."""
@@ -81,7 +89,11 @@ class Terminal:
     def keep(self, text: str) -> None:
         """Add to the transcript, and print it."""
         self.shown += text
-        print(re.sub(r" +$", "", Text.from_ansi(text).plain, flags=re.M), end="" if text.endswith("\n") else "\n", flush=True)
+        print(
+            re.sub(r" +$", "", Text.from_ansi(text).plain, flags=re.M),
+            end="" if text.endswith("\n") else "\n",
+            flush=True,
+        )
 
     def wait(self, command: str, told: str, seconds: float = 400) -> None:
         """Until what the command shows has these words in it."""
@@ -99,7 +111,9 @@ class Terminal:
 
     def kill(self, name: str) -> None:
         """SIGKILL to the Python process that a run trains in."""
-        folder = Path(json.loads(self.ask(f"stoker show --json {name}").replace("/home/you", str(self.room)))["folder"])
+        folder = Path(
+            json.loads(self.ask(f"stoker show --json {name}").replace("/home/you", str(self.room)))["folder"]
+        )
         lines = (folder / "attempts" / "1" / "hooks" / "processes.jsonl").read_text().splitlines()
         pid = json.loads(lines[0])["pid"]
         os.kill(pid, signal.SIGKILL)
@@ -127,7 +141,8 @@ def picture(terminal: Terminal) -> None:
     console.print(Text.from_ansi(terminal.shown.rstrip()))
     PICTURE.parent.mkdir(exist_ok=True)
     svg = console.export_svg(title="stoker")
-    PICTURE.write_text(re.sub(r"\s*@font-face \{.*?\}(?=\n)", "", svg, flags=re.S))  # no font is fetched from anywhere
+    # no font is fetched from anywhere
+    PICTURE.write_text(re.sub(r"\s*@font-face \{.*?\}(?=\n)", "", svg, flags=re.S))
 
 
 def start(terminal: Terminal) -> None:

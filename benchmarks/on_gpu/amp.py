@@ -1,4 +1,5 @@
-"""A small residual network with mixed precision: autocast, GradScaler, cudnn.benchmark, pinned memory, OneCycleLR, clipping."""
+"""A small residual network with mixed precision:
+autocast, GradScaler, cudnn.benchmark, pinned memory, OneCycleLR, clipping."""
 
 import argparse
 import os
@@ -45,7 +46,9 @@ class Block(nn.Module):
 class Net(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.body = nn.Sequential(Block(3, width, 1), Block(width, 2 * width, 2), Block(2 * width, 4 * width, 2))
+        self.body = nn.Sequential(
+            Block(3, width, 1), Block(width, 2 * width, 2), Block(2 * width, 4 * width, 2)
+        )
         self.dropout = nn.Dropout(0.1)
         self.head = nn.Linear(4 * width, 10)
 
@@ -55,7 +58,14 @@ class Net(nn.Module):
 
 labels = torch.randint(0, 10, (args.samples,))
 pictures = torch.randn(args.samples, 3, 32, 32) + labels[:, None, None, None] * 0.1
-loader = DataLoader(TensorDataset(pictures, labels), batch_size=64, shuffle=True, num_workers=args.workers, pin_memory=gpu, drop_last=True)
+loader = DataLoader(
+    TensorDataset(pictures, labels),
+    batch_size=64,
+    shuffle=True,
+    num_workers=args.workers,
+    pin_memory=gpu,
+    drop_last=True,
+)
 model = Net(args.width).to(args.device, memory_format=torch.channels_last)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
 scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=args.epochs * len(loader))
@@ -78,6 +88,13 @@ for epoch in range(1, args.epochs + 1):
         optimizer.zero_grad(set_to_none=True)
         scheduler.step()
         total += loss.detach()
-    print(f"epoch {epoch}: loss {total.item() / len(loader):.6f} norm {norm.item():.4f} scale {scaler.get_scale():.0f} "
-          f"({time.time() - began:.3f} s)", flush=True)
-torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}, "model.pt")
+    print(
+        f"epoch {epoch}: loss {total.item() / len(loader):.6f} norm {norm.item():.4f} scale "
+        f"{scaler.get_scale():.0f} "
+        f"({time.time() - began:.3f} s)",
+        flush=True,
+    )
+torch.save(
+    {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()},
+    "model.pt",
+)

@@ -1,4 +1,5 @@
-"""A small CNN on 28x28 pictures, as a tutorial writes it: loader workers, augmentation, dropout, evaluation after each epoch."""
+"""A small CNN on 28x28 pictures, as a tutorial writes it:
+loader workers, augmentation, dropout, evaluation after each epoch."""
 
 import argparse
 import os
@@ -62,7 +63,9 @@ def main():
         torch.use_deterministic_algorithms(True)
     device = torch.device(args.device)
     gpu = device.type == "cuda"
-    train_loader = DataLoader(Pictures(args.samples, 3, 0.3), batch_size=64, shuffle=True, num_workers=args.workers)
+    train_loader = DataLoader(
+        Pictures(args.samples, 3, 0.3), batch_size=64, shuffle=True, num_workers=args.workers
+    )
     test_loader = DataLoader(Pictures(1000, 4, 0), batch_size=500)
     model = Net().cuda() if gpu else Net()
     optimizer = torch.optim.Adadelta(model.parameters(), lr=0.5)

@@ -1,4 +1,5 @@
-"""What the engine costs and saves on a device: a step, a save, reading ahead. One JSON line each. argv: device, small or whole."""
+"""What the engine costs and saves on a device: a step, a save, reading ahead. One JSON line each.
+argv: device, small or whole."""
 
 import json
 import os
@@ -28,7 +29,10 @@ def folder():
 
 def say(name, found, **more):
     """Medians, and how far the values are spread."""
-    sides = {side: {"median": statistics.median(v), "low": min(v), "high": max(v), "n": len(v)} for side, v in found.items()}
+    sides = {
+        side: {"median": statistics.median(v), "low": min(v), "high": max(v), "n": len(v)}
+        for side, v in found.items()
+    }
     print(json.dumps({"name": name, "sides": sides, **more}), flush=True)
 
 
@@ -46,7 +50,10 @@ def in_turn(sides, turns):
 def step():
     """Microseconds of a step of a tiny network; batches are on the device already."""
     count, turns = (100, 3) if SMALL else (1500, 7)
-    batches = [(torch.randn(32, 784, device=DEVICE), torch.randint(0, 10, (32,), device=DEVICE)) for _ in range(count)]
+    batches = [
+        (torch.randn(32, 784, device=DEVICE), torch.randint(0, 10, (32,), device=DEVICE))
+        for _ in range(count)
+    ]
 
     def made():
         model = nn.Sequential(nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10)).to(DEVICE)
@@ -81,11 +88,17 @@ def step():
             spent = (time.perf_counter() - began) / count * 1e6
         return spent
 
-    say("step", in_turn({"raw": raw, "engine": lambda: engine(False), "with log": lambda: engine(True)}, turns), unit="us", steps=count)
+    say(
+        "step",
+        in_turn({"raw": raw, "engine": lambda: engine(False), "with log": lambda: engine(True)}, turns),
+        unit="us",
+        steps=count,
+    )
 
 
 def save():
-    """Seconds that the training thread stands still for a save of 400 MB, against torch.save; then steps beside the writing."""
+    """Seconds that the training thread stands still for a save of 400 MB, against torch.save;
+    then steps beside the writing."""
     rows, turns = (1000, 2) if SMALL else (33_000, 7)
     model = nn.Linear(rows, 1000, device=DEVICE)
     opt = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -106,7 +119,16 @@ def save():
             F.linear(x, model.weight).sum().item()
         return (time.perf_counter() - began) / 20
 
-    found = {name: [] for name in ("engine", "torch.save", "torch.save and fsync", "copy to pinned memory", "written in the background")}
+    found = {
+        name: []
+        for name in (
+            "engine",
+            "torch.save",
+            "torch.save and fsync",
+            "copy to pinned memory",
+            "written in the background",
+        )
+    }
     beside = {"alone": [], "beside the writing": []}
     core = e._core
     for _ in e.epochs(1):
@@ -143,15 +165,26 @@ def save():
 
 
 def ahead():
-    """Seconds of a step with large batches in memory: a raw loop, one with pinned memory, the engine, and the engine without reading ahead."""
+    """Seconds of a step with large batches in memory:
+    a raw loop, one with pinned memory, the engine, and the engine without reading ahead."""
     side, count, batch, turns = (32, 5, 8, 2) if SMALL else (224, 60, 64, 3)
     held = [(torch.randn(batch, 3, side, side), torch.randint(0, 10, (batch,))) for _ in range(4)]
     batches = [held[i % 4] for i in range(count)]
 
     def made():
         torch.manual_seed(0)
-        model = nn.Sequential(nn.Conv2d(3, 64, 7, 4, 3), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 128, 3, 1, 1), nn.ReLU(),
-                              nn.Conv2d(128, 128, 3, 2, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10)).to(DEVICE)
+        model = nn.Sequential(
+            nn.Conv2d(3, 64, 7, 4, 3),
+            nn.BatchNorm2d(64),
+            nn.ReLU(),
+            nn.Conv2d(64, 128, 3, 1, 1),
+            nn.ReLU(),
+            nn.Conv2d(128, 128, 3, 2, 1),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(128, 10),
+        ).to(DEVICE)
         return model, torch.optim.SGD(model.parameters(), lr=0.01)
 
     def raw(move):
@@ -186,9 +219,16 @@ def ahead():
         return t.pin_memory().to(DEVICE, non_blocking=True) if DEVICE == "cuda" else t
 
     ready = [tuple(t.to(DEVICE) for t in pair) for pair in held]
-    there = {id(a): b for one, other in zip(held, ready, strict=True) for a, b in zip(one, other, strict=True)}
-    sides = {"on the device already": lambda: raw(lambda t: there[id(t)]), "raw": lambda: raw(lambda t: t.to(DEVICE)), "raw, pinned": lambda: raw(pinned),
-             "engine": lambda: engine(True), "engine, not ahead": lambda: engine(False)}
+    there = {
+        id(a): b for one, other in zip(held, ready, strict=True) for a, b in zip(one, other, strict=True)
+    }
+    sides = {
+        "on the device already": lambda: raw(lambda t: there[id(t)]),
+        "raw": lambda: raw(lambda t: t.to(DEVICE)),
+        "raw, pinned": lambda: raw(pinned),
+        "engine": lambda: engine(True),
+        "engine, not ahead": lambda: engine(False),
+    }
     say("ahead", in_turn(sides, turns), unit="s", megabytes=round(held[0][0].numel() * 4 / 1e6, 1))
 
 

@@ -1,4 +1,5 @@
-"""A training with the engine that has everything a kill could hurt. argv: options as JSON. Its last line holds hashes of its end."""
+"""A training with the engine that has everything a kill could hurt. argv: options as JSON.
+Its last line holds hashes of its end."""
 
 import hashlib
 import json
@@ -15,8 +16,20 @@ from torch.utils.data import DataLoader, Dataset
 
 import stoker
 
-OPTIONS = {"device": "cuda", "precision": "fp32", "deterministic": False, "benchmark": False, "resize": False, "ahead": True, "compile": False,
-           "epochs": 12, "samples": 2048, "workers": 2, "save": "10step", **json.loads(sys.argv[1])}
+OPTIONS = {
+    "device": "cuda",
+    "precision": "fp32",
+    "deterministic": False,
+    "benchmark": False,
+    "resize": False,
+    "ahead": True,
+    "compile": False,
+    "epochs": 12,
+    "samples": 2048,
+    "workers": 2,
+    "save": "10step",
+    **json.loads(sys.argv[1]),
+}
 if OPTIONS["deterministic"]:
     torch.use_deterministic_algorithms(True)
 torch.backends.cudnn.benchmark = OPTIONS["benchmark"]
@@ -43,7 +56,8 @@ class Net(nn.Module):
 
     def forward(self, x):
         x = F.relu(self.norm1(self.conv1(x)))
-        if OPTIONS["resize"]:  # its backward adds up in any order, unless deterministic algorithms are asked for
+        # its backward adds up in any order, unless deterministic algorithms are asked for
+        if OPTIONS["resize"]:
             x = F.interpolate(x, size=24, mode="bilinear")
             x = F.interpolate(x, size=16, mode="bilinear")
         x = F.max_pool2d(F.relu(self.norm2(self.conv2(x))), 4)
@@ -72,7 +86,15 @@ def digest(value: object) -> str:
     return found.hexdigest()[:16]
 
 
-engine = stoker.Engine(folder="run", seed=3, precision=OPTIONS["precision"], accumulate=2, save=OPTIONS["save"], clip=1.0, device=OPTIONS["device"])
+engine = stoker.Engine(
+    folder="run",
+    seed=3,
+    precision=OPTIONS["precision"],
+    accumulate=2,
+    save=OPTIONS["save"],
+    clip=1.0,
+    device=OPTIONS["device"],
+)
 train = DataLoader(Pictures(), batch_size=32, shuffle=True, num_workers=OPTIONS["workers"])
 test = DataLoader(Pictures(), batch_size=256)
 model = Net()
@@ -129,8 +151,23 @@ for _ in engine.epochs(OPTIONS["epochs"]):
 after = torch.randn(4, device=engine.device), torch.randn(4)
 with open("run/metrics.jsonl") as f:
     curve = [{k: v for k, v in json.loads(line).items() if k != "at"} for line in f]
-print("RESULT " + json.dumps({
-    "weights": digest(model.state_dict()), "optimizer": digest(opt.state_dict()), "average": digest(ema.state_dict()),
-    "schedule": digest(sched.state_dict()), "precision": digest(engine._core.precision.state_dict()), "curve": digest(curve),
-    "lines": len(curve), "steps": engine.steps, "score": best, "drawn": digest(after),
-    "confusion": digest(confusion.counts), "history": digest(torch.stack(history))}), flush=True)
+print(
+    "RESULT "
+    + json.dumps(
+        {
+            "weights": digest(model.state_dict()),
+            "optimizer": digest(opt.state_dict()),
+            "average": digest(ema.state_dict()),
+            "schedule": digest(sched.state_dict()),
+            "precision": digest(engine._core.precision.state_dict()),
+            "curve": digest(curve),
+            "lines": len(curve),
+            "steps": engine.steps,
+            "score": best,
+            "drawn": digest(after),
+            "confusion": digest(confusion.counts),
+            "history": digest(torch.stack(history)),
+        }
+    ),
+    flush=True,
+)

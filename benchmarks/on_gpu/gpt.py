@@ -1,4 +1,5 @@
-"""A small GPT on characters, in the style of nanoGPT: random windows, bfloat16, accumulation, fused AdamW, loss estimates."""
+"""A small GPT on characters, in the style of nanoGPT:
+random windows, bfloat16, accumulation, fused AdamW, loss estimates."""
 
 import argparse
 import math
@@ -42,7 +43,10 @@ class Block(nn.Module):
 
     def forward(self, x):
         b, t, c = x.shape
-        q, k, v = (part.view(b, t, HEADS, c // HEADS).transpose(1, 2) for part in self.qkv(self.norm1(x)).split(c, dim=2))
+        q, k, v = (
+            part.view(b, t, HEADS, c // HEADS).transpose(1, 2)
+            for part in self.qkv(self.norm1(x)).split(c, dim=2)
+        )
         y = F.scaled_dot_product_attention(q, k, v, dropout_p=0.1 if self.training else 0, is_causal=True)
         x = x + self.dropout(self.out(y.transpose(1, 2).reshape(b, t, c)))
         return x + self.dropout(self.back(F.gelu(self.wide(self.norm2(x)))))
@@ -72,7 +76,9 @@ def get_batch():
     x = torch.stack([torch.from_numpy(text[i : i + args.block]) for i in starts])
     y = torch.stack([torch.from_numpy(text[i + 1 : i + 1 + args.block]) for i in starts])
     if gpu:
-        return x.pin_memory().to(args.device, non_blocking=True), y.pin_memory().to(args.device, non_blocking=True)
+        return x.pin_memory().to(args.device, non_blocking=True), y.pin_memory().to(
+            args.device, non_blocking=True
+        )
     return x, y
 
 
@@ -109,7 +115,10 @@ for iteration in range(iterations):
         print(f"iter {iteration}: loss {loss.item() * ACCUMULATE:.6f}", flush=True)
     if iteration % INTERVAL == INTERVAL - 1:
         found = estimate_loss()
-        print(f"epoch {iteration // INTERVAL + 1}: val loss {found:.6f} ({time.time() - began:.3f} s)", flush=True)
+        print(
+            f"epoch {iteration // INTERVAL + 1}: val loss {found:.6f} ({time.time() - began:.3f} s)",
+            flush=True,
+        )
         began = time.time()
         if found < best:
             best = found

@@ -1,4 +1,5 @@
-"""A training that waits for its data: each sample is made on the CPU with random noise, and no workers are asked for."""
+"""A training that waits for its data: each sample is made on the CPU with random noise,
+and no workers are asked for."""
 
 import argparse
 import time
@@ -24,7 +25,12 @@ class Noisy(Dataset):
 
     def __getitem__(self, index):
         angle = 0.3 * torch.randn(())
-        turn = torch.stack([torch.stack([angle.cos(), -angle.sin(), torch.zeros(())]), torch.stack([angle.sin(), angle.cos(), torch.zeros(())])])
+        turn = torch.stack(
+            [
+                torch.stack([angle.cos(), -angle.sin(), torch.zeros(())]),
+                torch.stack([angle.sin(), angle.cos(), torch.zeros(())]),
+            ]
+        )
         grid = F.affine_grid(turn[None], [1, 3, 64, 64], align_corners=False)
         picture = F.grid_sample(self.small[index], grid, align_corners=False)[0]
         for _ in range(6):
@@ -34,8 +40,18 @@ class Noisy(Dataset):
 
 torch.manual_seed(0)
 loader = DataLoader(Noisy(1280), batch_size=64, shuffle=True)
-model = nn.Sequential(nn.Conv2d(3, 32, 5, 2), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 64, 3, 2), nn.BatchNorm2d(64), nn.ReLU(),
-                      nn.Conv2d(64, 128, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(4608, 10)).to(args.device)
+model = nn.Sequential(
+    nn.Conv2d(3, 32, 5, 2),
+    nn.BatchNorm2d(32),
+    nn.ReLU(),
+    nn.Conv2d(32, 64, 3, 2),
+    nn.BatchNorm2d(64),
+    nn.ReLU(),
+    nn.Conv2d(64, 128, 3, 2),
+    nn.ReLU(),
+    nn.Flatten(),
+    nn.Linear(4608, 10),
+).to(args.device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for epoch in range(1, args.epochs + 1):
     began = time.time()

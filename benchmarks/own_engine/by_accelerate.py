@@ -1,6 +1,7 @@
 """The training of the rival table with Accelerate: `save_state`, `load_state` and `skip_first_batches`.
 
-A checkpoint counts once a file beside it names it, because save_state writes in place. `stateful`: `use_stateful_dataloader=True`.
+A checkpoint counts once a file beside it names it, because save_state writes in place.
+`stateful`: `use_stateful_dataloader=True`.
 """
 
 import json
@@ -14,8 +15,14 @@ from accelerate.utils import DataLoaderConfiguration, set_seed
 
 STATE = Path("state.json")
 stateful = bool(task.OPTIONS.get("stateful"))
-accelerator = Accelerator(cpu=True, gradient_accumulation_steps=task.ACCUMULATE, step_scheduler_with_optimizer=True,
-                          dataloader_config=DataLoaderConfiguration(use_stateful_dataloader=stateful, use_seedable_sampler=not stateful))
+accelerator = Accelerator(
+    cpu=True,
+    gradient_accumulation_steps=task.ACCUMULATE,
+    step_scheduler_with_optimizer=True,
+    dataloader_config=DataLoaderConfiguration(
+        use_stateful_dataloader=stateful, use_seedable_sampler=not stateful
+    ),
+)
 set_seed(task.SEED)
 net = task.model()
 moving = task.optimizer(net)

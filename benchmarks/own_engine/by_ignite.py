@@ -1,4 +1,5 @@
-"""The training of the rival table with Ignite: `DeterministicEngine`, which is made for exact resumes, and `Checkpoint`."""
+"""The training of the rival table with Ignite:
+`DeterministicEngine`, which is made for exact resumes, and `Checkpoint`."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""The training of the rival table with Lightning's Trainer: `ModelCheckpoint(save_last=True)` and `ckpt_path="last"`.
+"""The training of the rival table with Lightning's Trainer:
+`ModelCheckpoint(save_last=True)` and `ckpt_path="last"`.
 
 `stateful`: the loader is torchdata's StatefulDataLoader, whose state Lightning saves.
 """
@@ -35,9 +36,20 @@ if task.OPTIONS.get("stateful"):
     train = task.loader(StatefulDataLoader)
 else:
     train = task.loader()
-saves = ModelCheckpoint(dirpath="saved", filename="{step}", every_n_train_steps=task.SAVE_EVERY, save_last=True, save_top_k=1)
-trainer = pl.Trainer(max_epochs=task.EPOCHS, accumulate_grad_batches=task.ACCUMULATE, callbacks=[saves], accelerator="cpu", devices=1,
-                     logger=False, enable_progress_bar=False, enable_model_summary=False, deterministic=True)
+saves = ModelCheckpoint(
+    dirpath="saved", filename="{step}", every_n_train_steps=task.SAVE_EVERY, save_last=True, save_top_k=1
+)
+trainer = pl.Trainer(
+    max_epochs=task.EPOCHS,
+    accumulate_grad_batches=task.ACCUMULATE,
+    callbacks=[saves],
+    accelerator="cpu",
+    devices=1,
+    logger=False,
+    enable_progress_bar=False,
+    enable_model_summary=False,
+    deterministic=True,
+)
 module = Net()
 trainer.fit(module, train, ckpt_path="saved/last.ckpt" if os.path.exists("saved/last.ckpt") else None)
 task.finish(module.net)

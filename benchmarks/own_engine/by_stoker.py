@@ -5,7 +5,9 @@ import torch.nn.functional as F
 
 import stoker
 
-engine = stoker.Engine(folder="run", seed=task.SEED, accumulate=task.ACCUMULATE, save=f"{task.SAVE_EVERY}step")
+engine = stoker.Engine(
+    folder="run", seed=task.SEED, accumulate=task.ACCUMULATE, save=f"{task.SAVE_EVERY}step"
+)
 net = task.model()
 moving = task.optimizer(net)
 schedule, train = task.schedule(moving), task.loader()

@@ -1,4 +1,5 @@
-"""Microseconds of CPU time a step of a tiny model, with each library that is installed: `cost.py STEPS TURNS` prints JSON.
+"""Microseconds of CPU time a step of a tiny model, with each library that is installed:
+`cost.py STEPS TURNS` prints JSON.
 
 Sides take turns.
 """
@@ -100,7 +101,12 @@ def lightning() -> float:
         def on_train_epoch_end(self):
             self.spent = time.process_time() - self.began
 
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
     module = Net()
     pl.Trainer(max_epochs=1, accelerator="cpu", devices=1, **quiet).fit(module, Ready())
     return module.spent
@@ -123,7 +129,9 @@ def ignite() -> float:
 
 
 SIDES: dict[str, Callable[[], float]] = {"raw": raw, "stoker.Engine": engine}
-SIDES |= {side.__name__: side for side in (accelerate, lightning, ignite) if importlib.util.find_spec(side.__name__)}
+SIDES |= {
+    side.__name__: side for side in (accelerate, lightning, ignite) if importlib.util.find_spec(side.__name__)
+}
 DataLoader(TensorDataset(torch.zeros(1)))  # what its first use imports
 found: dict[str, list[float]] = {name: [] for name in SIDES}
 for turn in range(TURNS + 1):

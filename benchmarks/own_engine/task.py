@@ -1,7 +1,7 @@
 """The training of the rival table: data, model, optimizer and schedule. Every library trains exactly this.
 
-Options come as JSON: augment (noise of torch, random and numpy in __getitem__), dropout (in the model). `finish` prints the digest of
-all weights and buffers.
+Options come as JSON: augment (noise of torch, random and numpy in __getitem__), dropout (in the model).
+`finish` prints the digest of all weights and buffers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 OPTIONS = {"augment": True, "dropout": True, **json.loads(sys.argv[1])}
-EPOCHS, BATCHES, BATCH, ACCUMULATE, WORKERS, SAVE_EVERY, SEED = 3, 40, 8, 2, 2, 4, 7  # SAVE_EVERY: optimizer steps
+# SAVE_EVERY: optimizer steps
+EPOCHS, BATCHES, BATCH, ACCUMULATE, WORKERS, SAVE_EVERY, SEED = 3, 40, 8, 2, 2, 4, 7
 
 
 class Points(Dataset):
@@ -41,7 +42,13 @@ def seed() -> None:
 
 
 def model() -> nn.Module:
-    layers = [nn.Linear(12, 32), nn.BatchNorm1d(32), nn.ReLU(), *([nn.Dropout(0.3)] if OPTIONS["dropout"] else []), nn.Linear(32, 3)]
+    layers = [
+        nn.Linear(12, 32),
+        nn.BatchNorm1d(32),
+        nn.ReLU(),
+        *([nn.Dropout(0.3)] if OPTIONS["dropout"] else []),
+        nn.Linear(32, 3),
+    ]
     return nn.Sequential(*layers)
 
 

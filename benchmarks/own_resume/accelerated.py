@@ -1,4 +1,5 @@
-"""Accelerate's own way: save_state each 40 steps with the place in the data, load_state and skip_first_batches with --resume."""
+"""Accelerate's own way: save_state each 40 steps with the place in the data, load_state and
+skip_first_batches with --resume."""
 import argparse
 import json
 import os
@@ -19,7 +20,9 @@ accelerator = Accelerator(cpu=True)
 x = torch.randn(1600, 16)
 y = (x[:, :4].sum(1) > 0).long() + (x[:, 4:8].sum(1) > 0).long()
 loader = DataLoader(TensorDataset(x, y), batch_size=32, shuffle=True)
-model = nn.Sequential(nn.Linear(16, 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 3))
+model = nn.Sequential(
+    nn.Linear(16, 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 3)
+)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 400, 0.5)
 model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)

@@ -17,7 +17,9 @@ args = parser.parse_args()
 class Net(L.LightningModule):
     def __init__(self):
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(16, 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 3))
+        self.net = nn.Sequential(
+            nn.Linear(16, 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 3)
+        )
 
     def training_step(self, batch, batch_idx):
         x, y = batch
@@ -36,5 +38,12 @@ x = torch.randn(1600, 16)
 y = (x[:, :4].sum(1) > 0).long() + (x[:, 4:8].sum(1) > 0).long()
 loader = DataLoader(TensorDataset(x, y), batch_size=32, shuffle=True)
 saver = ModelCheckpoint(dirpath="saved", every_n_train_steps=40, save_last=True)
-trainer = L.Trainer(max_epochs=60, accelerator="cpu", logger=False, callbacks=[saver], enable_progress_bar=False, enable_model_summary=False)
+trainer = L.Trainer(
+    max_epochs=60,
+    accelerator="cpu",
+    logger=False,
+    callbacks=[saver],
+    enable_progress_bar=False,
+    enable_model_summary=False,
+)
 trainer.fit(Net(), loader, ckpt_path="last" if args.resume and os.path.exists("saved/last.ckpt") else None)

@@ -1,4 +1,5 @@
-"""A ResNet on CIFAR pictures, written for ColossalAI 0.1; it does not know Stoker. It runs on the CPU too, and resumes after a kill.
+"""A ResNet on CIFAR pictures, written for ColossalAI 0.1; it does not know Stoker.
+It runs on the CPU too, and resumes after a kill.
 
     stoker run --compat colossalai train.py
     stoker run --ranks 2 --compat colossalai train.py
@@ -22,7 +23,9 @@ HERE = Path(__file__).parent
 
 class Pictures(Dataset):
     def __init__(self, first, last, training):
-        rows = torch.frombuffer(bytearray(lzma.decompress((HERE / "pictures.bin.xz").read_bytes())), dtype=torch.uint8).reshape(-1, 769)
+        rows = torch.frombuffer(
+            bytearray(lzma.decompress((HERE / "pictures.bin.xz").read_bytes())), dtype=torch.uint8
+        ).reshape(-1, 769)
         self.labels = rows[first:last, 0].long()
         self.images = (rows[first:last, 1:].reshape(-1, 3, 16, 16) / 255 - 0.5) / 0.25
         self.training = training
@@ -43,8 +46,13 @@ class Pictures(Dataset):
 class Block(nn.Module):
     def __init__(self, inputs, outputs, stride):
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(),
-                                  nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False), nn.BatchNorm2d(outputs))
+        self.body = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
         self.way = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
 
     def forward(self, x):
@@ -61,12 +69,16 @@ def main():
     colossalai.launch_from_torch(config=HERE / "config.py")
     logger = get_dist_logger()
     model = resnet()
-    train_dataloader = get_dataloader(dataset=Pictures(0, 600, True), shuffle=True, batch_size=gpc.config.BATCH_SIZE)
+    train_dataloader = get_dataloader(
+        dataset=Pictures(0, 600, True), shuffle=True, batch_size=gpc.config.BATCH_SIZE
+    )
     test_dataloader = get_dataloader(dataset=Pictures(600, 780, False), add_sampler=False, batch_size=60)
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
     lr_scheduler = CosineAnnealingLR(optimizer, total_steps=gpc.config.NUM_EPOCHS)
-    engine, train_dataloader, test_dataloader, _ = colossalai.initialize(model, optimizer, criterion, train_dataloader, test_dataloader)
+    engine, train_dataloader, test_dataloader, _ = colossalai.initialize(
+        model, optimizer, criterion, train_dataloader, test_dataloader
+    )
 
     for epoch in range(gpc.config.NUM_EPOCHS):
         engine.train()
@@ -90,8 +102,12 @@ def main():
                 test_loss = engine.criterion(output, label)
             correct += torch.sum(torch.argmax(output, dim=-1) == label)
             total += img.size(0)
-        logger.info(f"epoch {epoch}  train loss {train_loss:.5f}  test loss {test_loss:.5f}  accuracy {correct / total:.5f}  "
-                    f"rate {lr_scheduler.get_last_lr()[0]:.5g}", ranks=[0])
+        logger.info(
+            f"epoch {epoch}  train loss {train_loss:.5f}  test loss {test_loss:.5f}  accuracy "
+            f"{correct / total:.5f}  "
+            f"rate {lr_scheduler.get_last_lr()[0]:.5g}",
+            ranks=[0],
+        )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ DATA = Path(__file__).parent / "digits.csv.gz"
 
 
 def load_digits(path):
-    """1,797 pictures of 8x8 pixels from 0 to 1, and the digit that each one shows; one in five is kept for testing."""
+    """1,797 pictures of 8x8 pixels from 0 to 1, and the digit that each one shows;
+    one in five is kept for testing."""
     with gzip.open(path, "rt") as f:
         rows = torch.tensor([[int(value) for value in line.split(",")] for line in f])
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]
@@ -55,7 +56,9 @@ def train_one_epoch(model, loader, optimizer, device):
 def accuracy(model, loader, device):
     """The share of pictures that are read right, in percent."""
     model.eval()
-    right = sum((model(images.to(device)).argmax(1) == labels.to(device)).sum().item() for images, labels in loader)
+    right = sum(
+        (model(images.to(device)).argmax(1) == labels.to(device)).sum().item() for images, labels in loader
+    )
     return 100 * right / len(loader.dataset)
 
 
@@ -82,8 +85,12 @@ def main():
         loss = train_one_epoch(model, train_loader, optimizer, device)
         score = accuracy(model, test_loader, device)
         seconds = time.perf_counter() - started
-        print(f"epoch {epoch:2d}/{args.epochs}  loss {loss:.4f}  test accuracy {score:.2f} %  {seconds:.2f} s")
-        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, args.out)
+        print(
+            f"epoch {epoch:2d}/{args.epochs}  loss {loss:.4f}  test accuracy {score:.2f} %  {seconds:.2f} s"
+        )
+        torch.save(
+            {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, args.out
+        )
 
     print(f"final test accuracy {score:.2f} %, weights in {args.out}")
 

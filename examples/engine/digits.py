@@ -10,7 +10,8 @@ DATA = Path(__file__).parent.parent / "digits" / "digits.csv.gz"
 
 
 def load():
-    """(to learn from, to test on): pictures of 1x8x8 pixels from 0 to 1, and the digit that each one shows."""
+    """(to learn from, to test on): pictures of 1x8x8 pixels from 0 to 1,
+    and the digit that each one shows."""
     with gzip.open(DATA, "rt") as f:
         rows = torch.tensor([[int(value) for value in line.split(",")] for line in f])
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]

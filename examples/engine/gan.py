@@ -13,7 +13,9 @@ import stoker
 
 engine = stoker.Engine(seed=1, save="20s")
 critic = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.LeakyReLU(0.2), nn.Linear(64, 1))
-maker = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.Sigmoid(), nn.Unflatten(1, (1, 8, 8)))
+maker = nn.Sequential(
+    nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.Sigmoid(), nn.Unflatten(1, (1, 8, 8))
+)
 opt_critic = torch.optim.Adam(critic.parameters(), lr=1e-3, betas=(0.5, 0.999))
 opt_maker = torch.optim.Adam(maker.parameters(), lr=1e-3, betas=(0.5, 0.999))
 train = DataLoader(load()[0], batch_size=32, shuffle=True, drop_last=True)

@@ -1,4 +1,5 @@
-"""A LightningModule on Stoker's Trainer: Lightning need not be installed. `python lit.py` resumes it after a kill.
+"""A LightningModule on Stoker's Trainer: Lightning need not be installed.
+`python lit.py` resumes it after a kill.
 
 A script that imports pytorch_lightning itself runs unmodified: `stoker run --compat lightning script.py`.
 """
@@ -16,7 +17,9 @@ class Digits(pl.LightningModule):
     def __init__(self, width=128, rate=2e-3):
         super().__init__()
         self.save_hyperparameters()
-        self.net = nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Dropout(0.2), nn.Linear(width, 10))
+        self.net = nn.Sequential(
+            nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Dropout(0.2), nn.Linear(width, 10)
+        )
 
     def forward(self, images):
         return self.net(images)
@@ -41,7 +44,13 @@ class Digits(pl.LightningModule):
 pl.seed_everything(1)
 train_set, test_set = load()
 best = pl.ModelCheckpoint(monitor="val_acc", mode="max")
-trainer = pl.Trainer(max_epochs=12, accumulate_grad_batches=2, gradient_clip_val=1.0, gpus=0, distributed_backend="ddp",
-                     callbacks=[best, pl.EarlyStopping(monitor="val_loss", patience=4)])
+trainer = pl.Trainer(
+    max_epochs=12,
+    accumulate_grad_batches=2,
+    gradient_clip_val=1.0,
+    gpus=0,
+    distributed_backend="ddp",
+    callbacks=[best, pl.EarlyStopping(monitor="val_loss", patience=4)],
+)
 trainer.fit(Digits(), DataLoader(train_set, batch_size=16, shuffle=True), DataLoader(test_set, batch_size=64))
 trainer.engine.print(f"best test accuracy {100 * best.best_model_score:.2f} %")

@@ -1,4 +1,5 @@
-"""A plain PyTorch loop on handwritten digits. `diff plain.py with_engine.py` shows what Stoker's Engine takes: six lines."""
+"""A plain PyTorch loop on handwritten digits.
+`diff plain.py with_engine.py` shows what Stoker's Engine takes: six lines."""
 
 import torch
 import torch.nn.functional as F
@@ -24,4 +25,7 @@ for epoch in range(10):
     model.eval()
     with torch.no_grad():
         right = sum((model(images).argmax(1) == labels).sum().item() for images, labels in test)
-    print(f"epoch {epoch + 1:2d}  loss {loss.item():.4f}  test accuracy {100 * right / len(test_set):.2f} %", flush=True)
+    print(
+        f"epoch {epoch + 1:2d}  loss {loss.item():.4f}  test accuracy {100 * right / len(test_set):.2f} %",
+        flush=True,
+    )

@@ -1,4 +1,5 @@
-"""Several processes, early stopping, and the best checkpoint; `accumulate` keeps the batch when a resume has fewer processes.
+"""Several processes, early stopping, and the best checkpoint;
+`accumulate` keeps the batch when a resume has fewer processes.
 
     torchrun --nproc-per-node 2 ranks.py
     python ranks.py

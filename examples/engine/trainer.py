@@ -1,4 +1,5 @@
-"""The digits as a Task for a Trainer: a schedule with warm-up, averaged weights, early stopping, the best checkpoint.
+"""The digits as a Task for a Trainer: a schedule with warm-up, averaged weights, early stopping,
+the best checkpoint.
 
     python trainer.py
     torchrun --nproc-per-node 2 trainer.py
@@ -17,7 +18,9 @@ class Digits(stoker.Task):
     watch = "accuracy"  # its best checkpoint is kept
 
     def build(self):
-        self.model = nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10))
+        self.model = nn.Sequential(
+            nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10)
+        )
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-3)
         self.schedule = stoker.sched.cosine(self.optimizer, "30ep", warmup="1ep")
         self.average = stoker.EMA(self.model, decay=0.98)

@@ -1,8 +1,10 @@
-"""Which play is a speech from? A convolutional network over word indices, with early stopping and the best checkpoint.
+"""Which play is a speech from? A convolutional network over word indices,
+with early stopping and the best checkpoint.
 
     python train.py                  # resumes after a kill, with the same weights bit for bit
 
-Source of the network: Y. Kim (2014), Convolutional Neural Networks for Sentence Classification, arXiv 1408.5882.
+Source of the network: Y. Kim (2014), Convolutional Neural Networks for Sentence Classification,
+arXiv 1408.5882.
 """
 
 import gzip
@@ -30,7 +32,10 @@ def load():
     index = {word: n for n, (word, _) in enumerate(common, 2)}
 
     def dataset(part):
-        rows = [[index.get(word, UNKNOWN) for word in words] + [PADDING] * (LENGTH - len(words)) for _, words in part]
+        rows = [
+            [index.get(word, UNKNOWN) for word in words] + [PADDING] * (LENGTH - len(words))
+            for _, words in part
+        ]
         return TensorDataset(torch.tensor(rows), torch.tensor([play for play, _ in part]))
     return dataset(learn), dataset(test)
 

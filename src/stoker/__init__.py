@@ -3,11 +3,19 @@
 __version__ = "0.1.0"
 
 
-_ENGINE = {"Engine": "engine", "Trainer": "trainer", "Task": "task", "EMA": "ema", "save_checkpoint": "plain", "load_checkpoint": "plain"}
+_ENGINE = {
+    "Engine": "engine",
+    "Trainer": "trainer",
+    "Task": "task",
+    "EMA": "ema",
+    "save_checkpoint": "plain",
+    "load_checkpoint": "plain",
+}
 
 
 def __getattr__(name: str) -> object:
-    """`stoker.Engine` and its relatives, imported when they are first asked for: `import stoker` never loads torch."""
+    """`stoker.Engine` and its relatives, imported when they are first asked for:
+    `import stoker` never loads torch."""
     from importlib import import_module
 
     if name == "sched":

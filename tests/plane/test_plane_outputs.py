@@ -14,7 +14,19 @@ import pytest
 
 from stoker.base.errors import NotFound, StateError, TargetError
 from stoker.plane.homecoming import to_bring
-from stoker.plane.staging.outputs import COMING, HERE, KEEP, PUT, REPLACE, Ground, chosen, is_sound, offset_of, receive, room_for
+from stoker.plane.staging.outputs import (
+    COMING,
+    HERE,
+    KEEP,
+    PUT,
+    REPLACE,
+    Ground,
+    chosen,
+    is_sound,
+    offset_of,
+    receive,
+    room_for,
+)
 
 WHEN = 1_700_000_000_000_000_000
 

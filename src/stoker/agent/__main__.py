@@ -1,4 +1,5 @@
-"""The agent's entry: it reads the folder that it stands in, wherever that was copied to and however it is named there."""
+"""The agent's entry: it reads the folder that it stands in,
+wherever that was copied to and however it is named there."""
 
 import os
 import sys

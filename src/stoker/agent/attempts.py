@@ -26,7 +26,8 @@ class Attempt:
         self.fd = -1
 
     def hold(self) -> None:
-        """For its caretakers: from here on `path` leads into the folder that is here now, whatever comes to stand in its place. Raises
+        """For its caretakers: from here on `path` leads into the folder that is here now, whatever comes to
+        stand in its place. Raises
         OSError."""
         self.fd = self.open_folder(ATTEMPTS, str(self.n))
 
@@ -56,7 +57,8 @@ class Attempt:
         return Attempt(self.run_dir, n)
 
     def below(self, *names: str) -> tuple[str, ...]:
-        """A path in the run folder as `open_folder` and `remove` take it: the state folder, then names that may not be links."""
+        """A path in the run folder as `open_folder` and `remove` take it:
+        the state folder, then names that may not be links."""
         return (self.root, os.path.basename(os.path.dirname(self.run_dir)), self.id, *names)
 
     def open_folder(self, *names: str) -> int:
@@ -64,7 +66,8 @@ class Attempt:
         return open_folder(*self.below(*names))
 
     def made_folder(self, *names: str) -> int:
-        """As `open_folder`; it is made where it is not, and what stands in its place and is no folder goes. Raises OSError."""
+        """As `open_folder`; it is made where it is not, and what stands in its place and is no folder goes.
+        Raises OSError."""
         parent = self.open_folder(*names[:-1])
         try:
             try:
@@ -93,7 +96,14 @@ def newest_attempt(run_dir: str) -> Attempt | None:
 
 def agent_record(att: Attempt, **known: object) -> dict:
     """agent.json, or its beginning. Only the holder writes it."""
-    record = {"version": VERSION, "attempt": att.n, "machine": machine_identity(), "holder": None, "agent": None, "run": None}
+    record = {
+        "version": VERSION,
+        "attempt": att.n,
+        "machine": machine_identity(),
+        "holder": None,
+        "agent": None,
+        "run": None,
+    }
     return att.json(AGENT) or dict(record, **known)
 
 
@@ -118,7 +128,9 @@ def folder_age(att: Attempt) -> float:
 
 def run_ids(root: str) -> list[str]:
     try:
-        return sorted(e.name for e in os.scandir(os.path.join(root, "runs")) if valid_id(e.name) and e.is_dir())
+        return sorted(
+            e.name for e in os.scandir(os.path.join(root, "runs")) if valid_id(e.name) and e.is_dir()
+        )
     except OSError:
         return []
 

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 
 class Auditor:
-    """Starts the child that audits exact resume (docs/reference/contracts.md, 8) where the hooks have made a room for it, one at a time
-    and in the idle class; ends it in time, and writes down what came of it. It dies with us, and before the run is told to end."""
+    """Starts the child that audits exact resume (docs/reference/contracts.md, 8) where the hooks have made a
+    room for it, one at a time and in the idle class; ends it in time, and writes down what came of it.
+    It dies with us, and before the run is told to end."""
 
     def __init__(self, att: Attempt, spec: dict) -> None:
         self.att, self.tty, self.inherit = att, bool(spec.get("tty")), spec.get("inherit") or {}
@@ -78,7 +79,11 @@ class Auditor:
         pid = int(number(self.order.get("pid")))
         try:
             argv = read_bytes("/proc/%d/cmdline" % pid).split(b"\0")[:-1]
-            env = dict(pair.split(b"=", 1) for pair in read_bytes("/proc/%d/environ" % pid).split(b"\0") if b"=" in pair[1:])
+            env = dict(
+                pair.split(b"=", 1)
+                for pair in read_bytes("/proc/%d/environ" % pid).split(b"\0")
+                if b"=" in pair[1:]
+            )
             cpus = os.sched_getaffinity(pid)
         except OSError:
             argv, env, cpus = [], {}, set()
@@ -86,18 +91,31 @@ class Auditor:
             self._sweep()
             return False
         hooks = os.fsdecode(env.get(b"PYTHONPATH", b"").split(b":")[0])
-        auditors = ("stoker_hooks/resume/audit/auditor.py", "stoker_hooks/ghost/auditor.py")  # now, in older hooks
+        # now, in older hooks
+        auditors = ("stoker_hooks/resume/audit/auditor.py", "stoker_hooks/ghost/auditor.py")
         there = [os.path.isfile(os.path.join(hooks, name)) for name in ("sitecustomize.py",) + auditors]
         if not there[0] or not any(there[1:]):
-            return self._tell({"why": "Stoker's hooks are no longer in %s" % hooks})  # without them it would train for real
+            # without them it would train for real
+            return self._tell({"why": "Stoker's hooks are no longer in %s" % hooks})
         free, needed = memory_bytes()[1], number(used.get("rss_bytes")) * 1.2 + AUDIT_SPARE
         if free is not None and free < needed:
-            return self._tell({"why": "not enough memory for a second training (%d MB of %d)" % (free >> 20, int(needed) >> 20)})
+            return self._tell(
+                {
+                    "why": "not enough memory for a second training (%d MB of %d)"
+                    % (free >> 20, int(needed) >> 20)
+                }
+            )
         self.spare = min(len(cpus), cpu_quota() or 1e9) - number(used.get("cpu_percent")) / 100 >= 0.9
         for name in (RUN_MARK, RUN_DIR_MARK, "STOKER_RESUME_TRIES", "STOKER_DIGEST", "STOKER_DIGEST_AT"):
             env.pop(name.encode(), None)
-        env.update({b"STOKER_AUDIT": b"child", b"STOKER_RESUME_DIR": encode(self.room), b"CUDA_VISIBLE_DEVICES": b"",
-                    b"STOKER_HOOKS": encode(os.path.join(self.room, HOOKS))})
+        env.update(
+            {
+                b"STOKER_AUDIT": b"child",
+                b"STOKER_RESUME_DIR": encode(self.room),
+                b"CUDA_VISIBLE_DEVICES": b"",
+                b"STOKER_HOOKS": encode(os.path.join(self.room, HOOKS)),
+            }
+        )
         try:
             self._fork(pid, argv, env, cpus)
         except (OSError, Problem) as e:
@@ -111,8 +129,17 @@ class Auditor:
         try:
             self.pid = os.fork()
             if self.pid == 0:
-                become_audit(pid, argv, env, cpus=cpus, parent=parent, slave=slave, room=self.room, cwd=str(self.order.get("cwd") or "/"),
-                             inherit=self.inherit)
+                become_audit(
+                    pid,
+                    argv,
+                    env,
+                    cpus=cpus,
+                    parent=parent,
+                    slave=slave,
+                    room=self.room,
+                    cwd=str(self.order.get("cwd") or "/"),
+                    inherit=self.inherit,
+                )
         finally:
             if slave >= 0:
                 os.close(slave)
@@ -129,7 +156,9 @@ class Auditor:
             return False
         self._kill()
         self.close()
-        return self._tell({"why": "the audit did not finish within %s" % format_duration(number(self.order.get("limit_s")))})
+        return self._tell(
+            {"why": "the audit did not finish within %s" % format_duration(number(self.order.get("limit_s")))}
+        )
 
     def _reaped(self) -> tuple[bool, int]:
         try:
@@ -164,7 +193,9 @@ class Auditor:
     def _tell(self, told: dict) -> bool:
         """Into audits.json, whose one writer we are; True."""
         entry = {name: self.order.get(name) for name in ("attempt", "image", "step", "from_step")}
-        entry.update({"verdict": "not audited", "why": "", "at": time.time(), "spare_core": self.spare}, **told)
+        entry.update(
+            {"verdict": "not audited", "why": "", "at": time.time(), "spare_core": self.spare}, **told
+        )
         try:
             resume = self.att.open_folder(RESUME)
         except OSError:
@@ -172,7 +203,10 @@ class Auditor:
         else:
             path = "/proc/self/fd/%d/%s" % (resume, AUDITS)
             try:
-                write_json(path, {"audits": [*((read_json(path) or {}).get("audits") or [])[1 - AUDITS_KEPT:], entry]})
+                write_json(
+                    path,
+                    {"audits": [*((read_json(path) or {}).get("audits") or [])[1 - AUDITS_KEPT :], entry]},
+                )
             except OSError:
                 log_exception()
             os.close(resume)
@@ -193,9 +227,20 @@ class Auditor:
             log_exception()
 
 
-def become_audit(run: int, argv: list[bytes], env: dict[bytes, bytes], *, cpus: set[int], parent: int, slave: int, room: str, cwd: str,
-                 inherit: dict) -> None:
-    """In the forked child: the program that trains once more, as an audit; of all processes the first to be without a core or memory.
+def become_audit(
+    run: int,
+    argv: list[bytes],
+    env: dict[bytes, bytes],
+    *,
+    cpus: set[int],
+    parent: int,
+    slave: int,
+    room: str,
+    cwd: str,
+    inherit: dict,
+) -> None:
+    """In the forked child: the program that trains once more, as an audit;
+    of all processes the first to be without a core or memory.
     Never returns."""
     try:
         os.setsid()

@@ -1,8 +1,9 @@
 """The verb `follow`: many growing logs on one stream. A reader that is slow holds up only its own log.
 
-Orders come as lines of JSON on stdin: {"key", "run", "attempt", "which", "offset"} adds a log, {"key", "credit"} allows so many more bytes
-of it, {"key", "drop": true} ends it. Frames go to stdout (struct >cII: kind, key, size): d bytes of a log, e its end, a JSON object that is
-empty or says the error. It ends with stdin.
+Orders come as lines of JSON on stdin: {"key", "run", "attempt", "which", "offset"} adds a log, {"key",
+"credit"} allows so many more bytes of it, {"key", "drop": true} ends it.
+Frames go to stdout (struct >cII: kind, key, size):
+d bytes of a log, e its end, a JSON object that is empty or says the error. It ends with stdin.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""An attempt is claimed once, with the GPUs it may use (their leases), and given to a holder that stands by itself."""
+"""An attempt is claimed once, with the GPUs it may use (their leases),
+and given to a holder that stands by itself."""
 
 from __future__ import annotations
 
@@ -26,14 +27,18 @@ def claim(att: Attempt) -> bool:
     """Make the attempt's folder; False when somebody has. Raises Problem when it cannot be made."""
     try:
         try:
-            os.mkdir(os.path.dirname(att.folder))  # never what is above it: that may have been moved or deleted
+            # never what is above it: that may have been moved or deleted
+            os.mkdir(os.path.dirname(att.folder))
         except FileExistsError:
             pass
         os.mkdir(att.folder)
     except FileExistsError:
         return False
     except OSError as e:
-        raise Problem("disk_full" if e.errno in FULL else "cannot_write", "%s cannot be made: %s" % (att.folder, e.strerror)) from None
+        raise Problem(
+            "disk_full" if e.errno in FULL else "cannot_write",
+            "%s cannot be made: %s" % (att.folder, e.strerror),
+        ) from None
     try:
         reserve(att.path(STATUS_SPARE), 4096)
         reserve(att.path(STOP_SPARE), 4096)
@@ -41,12 +46,16 @@ def claim(att: Attempt) -> bool:
     except OSError as e:
         drop_spares(att)
         os.rmdir(att.folder)  # nothing was started: the number is free again
-        raise Problem("disk_full" if e.errno in FULL else "cannot_write", "%s cannot be written: %s" % (att.folder, e.strerror)) from None
+        raise Problem(
+            "disk_full" if e.errno in FULL else "cannot_write",
+            "%s cannot be written: %s" % (att.folder, e.strerror),
+        ) from None
     return True
 
 
 def launch(att: Attempt, gpus: str, wait_s: float) -> str:
-    """Detach a holder for a claimed attempt. Gives what it said within wait_s: "spawned", "failed ..." or "" (still at it)."""
+    """Detach a holder for a claimed attempt. Gives what it said within wait_s:
+    "spawned", "failed ..." or "" (still at it)."""
     ready, tell = os.pipe()
     try:
         child = os.fork()
@@ -79,9 +88,11 @@ def launch(att: Attempt, gpus: str, wait_s: float) -> str:
     return said.decode("utf-8", "replace")
 
 
-# Leases of GPUs: a lock on a file that all users of the machine see. The kernel lets go of it when the last caretaker is dead.
+# Leases of GPUs: a lock on a file that all users of the machine see. The kernel lets go of it when the last
+# caretaker is dead.
 
-# descriptors that hold a lock; they go from start to the holder, to the agent proper, and to the next attempt's
+# descriptors that hold a lock; they go from start to the holder, to the agent proper,
+# and to the next attempt's
 held_leases: list[int] = []
 LEASE_WAIT_S = 1.0  # somebody who only looks has the lock for a moment
 
@@ -99,8 +110,9 @@ def lease_folder() -> str:
 
 
 def lease_file(uuid: str, make: bool) -> int:
-    """A descriptor of the lock file of a GPU; -1 where there is none. What somebody planted in its place (a link, a folder, a pipe) is
-    passed over: all users take the next name then."""
+    """A descriptor of the lock file of a GPU; -1 where there is none.
+    What somebody planted in its place (a link, a folder, a pipe) is passed over:
+    all users take the next name then."""
     import re
     name = "stoker-gpu-" + re.sub(r"[^A-Za-z0-9-]", "_", uuid)
     for suffix in ("", ".1", ".2", ".3"):
@@ -135,7 +147,8 @@ def open_lease(path: str, make: bool) -> int:
 
 
 def take_leases(att: Attempt, uuids: list[str], needed: bool) -> None:
-    """Lock these GPUs for the caretakers of this attempt. Raises Problem where another state folder, or another user, holds one."""
+    """Lock these GPUs for the caretakers of this attempt.
+    Raises Problem where another state folder, or another user, holds one."""
     import fcntl
     for uuid in uuids:
         fd = lease_file(uuid, make=True)
@@ -190,7 +203,8 @@ def leased(uuid: str) -> str | None:
 
 
 def exec_holder(att: Attempt, gpus: str, tell: int) -> None:
-    """In the detached grandchild: say who we are, let go of the caller, begin afresh with an environment of our own."""
+    """In the detached grandchild: say who we are, let go of the caller,
+    begin afresh with an environment of our own."""
     if not write_once(att.path(AGENT), agent_record(att, holder=who(os.getpid())), sync=False):
         raise Problem("state", "the attempt already has a holder")
     keep_compiled()
@@ -210,7 +224,18 @@ def exec_holder(att: Attempt, gpus: str, tell: int) -> None:
     env["STOKER_LEASES"] = ",".join(map(str, held_leases))
     become_subreaper()
     entry = os.path.join(AGENT_FOLDER, "__main__.py")
-    command = [sys.executable, "-I", "-S", entry, "_hold", att.run_dir, str(att.n), str(tell), str(mask), gpus]
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        entry,
+        "_hold",
+        att.run_dir,
+        str(att.n),
+        str(tell),
+        str(mask),
+        gpus,
+    ]
     os.execve(sys.executable, command, env)
 
 
@@ -218,7 +243,8 @@ AGENT_FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def keep_compiled() -> None:
-    """Have the files of the agent compiled where Python itself keeps them: a holder that compiles them holds 8 MB more and starts later."""
+    """Have the files of the agent compiled where Python itself keeps them:
+    a holder that compiles them holds 8 MB more and starts later."""
     try:
         kept = set(os.listdir(os.path.join(AGENT_FOLDER, "__pycache__")))
     except OSError:

@@ -134,7 +134,8 @@ class Door(ABC):
         self._tell({"m": "passed", "interrupt": self.interrupt})
 
     def _note_interrupt_key(self, data: bytes) -> None:
-        """Ctrl-C and Ctrl-\\ typed into the pty become signals in the kernel; remember that a person sent them."""
+        """Ctrl-C and Ctrl-\\ typed into the pty become signals in the kernel;
+        remember that a person sent them."""
         if self.slave < 0 or not (b"\x03" in data or b"\x1c" in data):
             return
         import termios
@@ -156,7 +157,8 @@ class Door(ABC):
     def _end_input(self) -> None:
         if self.feed_fd < 0 or self.feed_ends:
             return
-        if self.slave >= 0:  # what a person types: Ctrl-D, twice when the line has begun; the terminal stays usable
+        # what a person types: Ctrl-D, twice when the line has begun; the terminal stays usable
+        if self.slave >= 0:
             self.feed += b"\x04" if not self.feed or self.feed.endswith(b"\n") else b"\x04\x04"
         else:
             self.feed_ends = True

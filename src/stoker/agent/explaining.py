@@ -21,42 +21,94 @@ if TYPE_CHECKING:
     from .attempts import Attempt
 
 CRASHES = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGILL", "SIGFPE", "SIGSYS", "SIGTRAP")
-GPU_OOM = ("CUDA out of memory", "OutOfMemoryError", "CUDA error: out of memory", "HIP out of memory", "CUBLAS_STATUS_ALLOC_FAILED",
-           "RESOURCE_EXHAUSTED: Out of memory")
-GPU_FAULTS = ("illegal memory access was encountered", "uncorrectable ECC error", "unspecified launch failure", "NVRM: Xid",
-              "fallen off the bus",
-              "GPU is lost", "misaligned address", "illegal instruction was encountered", "hardware stack error",
-              "CUDA_ERROR_ECC_UNCORRECTABLE",
-              "CUDA-capable device(s) is/are busy or unavailable", "launch timed out and was terminated")
+GPU_OOM = (
+    "CUDA out of memory",
+    "OutOfMemoryError",
+    "CUDA error: out of memory",
+    "HIP out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "RESOURCE_EXHAUSTED: Out of memory",
+)
+GPU_FAULTS = (
+    "illegal memory access was encountered",
+    "uncorrectable ECC error",
+    "unspecified launch failure",
+    "NVRM: Xid",
+    "fallen off the bus",
+    "GPU is lost",
+    "misaligned address",
+    "illegal instruction was encountered",
+    "hardware stack error",
+    "CUDA_ERROR_ECC_UNCORRECTABLE",
+    "CUDA-capable device(s) is/are busy or unavailable",
+    "launch timed out and was terminated",
+)
 DISK_FULL = ("No space left on device", "Disk quota exceeded", "[Errno 28]", "[Errno 122]")
-SHM_FULL = "is killed by signal: Bus error"  # of a worker of a DataLoader: it wrote to memory that /dev/shm could not give
+# of a worker of a DataLoader: it wrote to memory that /dev/shm could not give
+SHM_FULL = "is killed by signal: Bus error"
 DISK_WRITERS = ("PytorchStreamWriter failed", "file write failed", "iostream error", "unexpected pos")
 
 HINTS = (  # text in the last words -> what it certainly means
     ("Torch not compiled with CUDA enabled", "The script needs CUDA, but this torch is a CPU build."),
-    ("Cannot access accelerator device when none is available", "The script needs a GPU, but torch sees none on this machine."),
+    (
+        "Cannot access accelerator device when none is available",
+        "The script needs a GPU, but torch sees none on this machine.",
+    ),
     ("No CUDA GPUs are available", "The script needs a GPU, but torch sees none on this machine."),
     ("Found no NVIDIA driver on your system", "This machine or container has no visible NVIDIA driver."),
-    ("device-side assert triggered",
-     "A value is out of range, often a label or an index. To see where: CUDA_LAUNCH_BLOCKING=1"),
-    ("torchvision::nms does not exist", "The versions of torch and torchvision do not match; install matching versions."),
-    ("Dataset not found or corrupted", "The data set is not at the path that the script uses; download it or change the path."),
+    (
+        "device-side assert triggered",
+        "A value is out of range, often a label or an index. To see where: CUDA_LAUNCH_BLOCKING=1",
+    ),
+    (
+        "torchvision::nms does not exist",
+        "The versions of torch and torchvision do not match; install matching versions.",
+    ),
+    (
+        "Dataset not found or corrupted",
+        "The data set is not at the path that the script uses; download it or change the path.",
+    ),
     ("URL fetch failure on", "A download failed: this machine cannot reach the address."),
-    ("EOF when reading a line", "The script asked for input and has none: give --stdin FILE, or run it in the foreground."),
-    ("No API key configured. Use `wandb login`", "wandb has no API key. To run without a key: WANDB_MODE=offline"),
+    (
+        "EOF when reading a line",
+        "The script asked for input and has none: give --stdin FILE, or run it in the foreground.",
+    ),
+    (
+        "No API key configured. Use `wandb login`",
+        "wandb has no API key. To run without a key: WANDB_MODE=offline",
+    ),
     ("Too many open files", "The limit of open files was reached: use ulimit -n 65536, or fewer workers."),
-    ("use default_factory", "This code is for Python 3.10 or older: Python 3.11 forbids a dataclass default in it."),
-    ("param 'initial_lr' is not specified in param_groups[0]",
-     "A scheduler was resumed without the optimizer's state: restore the optimizer first."),
-    ("Expected more than 1 value per channel when training",
-     "The last batch has one sample, too few for BatchNorm: use drop_last=True in the DataLoader."),
-    ("Address already in use", "The port is in use, often by another torchrun on this machine: choose another --master_port."),
+    (
+        "use default_factory",
+        "This code is for Python 3.10 or older: Python 3.11 forbids a dataclass default in it.",
+    ),
+    (
+        "param 'initial_lr' is not specified in param_groups[0]",
+        "A scheduler was resumed without the optimizer's state: restore the optimizer first.",
+    ),
+    (
+        "Expected more than 1 value per channel when training",
+        "The last batch has one sample, too few for BatchNorm: use drop_last=True in the DataLoader.",
+    ),
+    (
+        "Address already in use",
+        "The port is in use, often by another torchrun on this machine: choose another --master_port.",
+    ),
     ("Unable to locate sufficient", "The script needs more GPUs than this machine has."),
 )
 
 
-def conclude(att: Attempt, status: dict | None, reason: str, *, used_s: float, interrupt: dict | None = None, limit_s: float | None = None,
-             gaps: list | None = None, leftovers: dict | None = None) -> dict:
+def conclude(
+    att: Attempt,
+    status: dict | None,
+    reason: str,
+    *,
+    used_s: float,
+    interrupt: dict | None = None,
+    limit_s: float | None = None,
+    gaps: list | None = None,
+    leftovers: dict | None = None,
+) -> dict:
     """The body of exit.json. `reason` is ours if we ended it ("" if it ended by itself)."""
     record = att.json(AGENT) or {}
     started = number(record.get("started_at"), time.time())
@@ -70,15 +122,32 @@ def conclude(att: Attempt, status: dict | None, reason: str, *, used_s: float, i
     failed_start = (status or {}).get("start_failed")
     if failed_start is not None:
         code = sig = None
-    body = {"attempt": att.n, "code": code, "signal": sig, "signal_name": signal_name(sig) if sig else None, "reason": "", "evidence": {},
-            "started_at": started, "ended_at": started + used_s, "used_s": round(used_s, 3),
-            "leftovers": leftovers or {"found": [], "survivors": [], "spared": []}, "out_bytes": size_of(att.path(OUT)),
-            "err_bytes": size_of(att.path(ERR)), "gaps": gaps or [], "restart": None}
+    body = {
+        "attempt": att.n,
+        "code": code,
+        "signal": sig,
+        "signal_name": signal_name(sig) if sig else None,
+        "reason": "",
+        "evidence": {},
+        "started_at": started,
+        "ended_at": started + used_s,
+        "used_s": round(used_s, 3),
+        "leftovers": leftovers or {"found": [], "survivors": [], "spared": []},
+        "out_bytes": size_of(att.path(OUT)),
+        "err_bytes": size_of(att.path(ERR)),
+        "gaps": gaps or [],
+        "restart": None,
+    }
     try:
-        found, evidence = explain(att, body, record, failed_start=failed_start, reason=reason, interrupt=interrupt)
+        found, evidence = explain(
+            att, body, record, failed_start=failed_start, reason=reason, interrupt=interrupt
+        )
     except Exception:  # an odd log must not cost us the last words
         log_exception()
-        found, evidence = reason or ("exited" if code == 0 else "nonzero_exit" if code is not None else "killed"), {}
+        found, evidence = (
+            reason or ("exited" if code == 0 else "nonzero_exit" if code is not None else "killed"),
+            {},
+        )
     if found == "limit_time" and limit_s is not None:
         evidence["limit"] = format_duration(limit_s)
     evidence.setdefault("code", code)
@@ -87,7 +156,9 @@ def conclude(att: Attempt, status: dict | None, reason: str, *, used_s: float, i
     return body
 
 
-def explain(att: Attempt, body: dict, record: dict, *, failed_start: str | None, reason: str, interrupt: dict | None) -> tuple[str, dict]:
+def explain(
+    att: Attempt, body: dict, record: dict, *, failed_start: str | None, reason: str, interrupt: dict | None
+) -> tuple[str, dict]:
     """Reason and evidence of an end."""
     if failed_start is not None and not reason:
         return "start_failed", {"detail": failed_start}
@@ -97,31 +168,56 @@ def explain(att: Attempt, body: dict, record: dict, *, failed_start: str | None,
     out, err = read_tail(att.path(OUT), TAIL_BYTES), read_tail(att.path(ERR), TAIL_BYTES)
     lines = clean_lines(out) + clean_lines(err)
     spec = read_json(os.path.join(att.run_dir, SPEC)) or {}
-    words = LastWords(lines, stderr_at=len(clean_lines(out)), cwd=cwd_of(att, record), ends=told_ends(att), hooked=told_begins(att),
-                      pid=(record.get("run") or {}).get("pid"), in_order=bool(spec.get("unbuffered")))
+    words = LastWords(
+        lines,
+        stderr_at=len(clean_lines(out)),
+        cwd=cwd_of(att, record),
+        ends=told_ends(att),
+        hooked=told_begins(att),
+        pid=(record.get("run") or {}).get("pid"),
+        in_order=bool(spec.get("unbuffered")),
+    )
     lines = lines[words.handled:]
     text = "\n".join(lines[-400:])
     evidence["exception"] = words.exception
-    evidence["hint_text"] = next((hint for sign, hint in HINTS if sign in words.said or (not words.exception and sign in text)), None)
+    evidence["hint_text"] = next(
+        (hint for sign, hint in HINTS if sign in words.said or (not words.exception and sign in text)), None
+    )
     if body["code"] != 0:
-        evidence["tail"] = "\n".join((clean_lines(err[-4096:]) if err.strip() else clean_lines(out[-4096:]))[-20:])[-2000:]
+        evidence["tail"] = "\n".join(
+            (clean_lines(err[-4096:]) if err.strip() else clean_lines(out[-4096:]))[-20:]
+        )[-2000:]
     if reason:
         return reason, evidence
-    return explain_failure(att, body, record, words=words, lines=lines, interrupt=interrupt, evidence=evidence), evidence
+    return explain_failure(
+        att, body, record, words=words, lines=lines, interrupt=interrupt, evidence=evidence
+    ), evidence
 
 
 def cwd_of(att: Attempt, record: dict) -> str:
     return record["cwd"] if isinstance(record.get("cwd"), str) else att.run_dir
 
 
-def explain_failure(att: Attempt, body: dict, record: dict, *, words: LastWords, lines: list[str], interrupt: dict | None,
-                    evidence: dict) -> str:
+def explain_failure(
+    att: Attempt,
+    body: dict,
+    record: dict,
+    *,
+    words: LastWords,
+    lines: list[str],
+    interrupt: dict | None,
+    evidence: dict,
+) -> str:
     """The reason of an end that was not ours and not exit code 0. Adds what it found to the evidence."""
     code, name = body["code"], body["signal_name"]
     text = "\n".join(lines[-400:])
     cwd = cwd_of(att, record)
     last_signal = name or signal_name(words.child_signal)
-    if interrupt and interrupt.get("signal") not in ASKING and number(interrupt.get("mono")) <= time.monotonic():
+    if (
+        interrupt
+        and interrupt.get("signal") not in ASKING
+        and number(interrupt.get("mono")) <= time.monotonic()
+    ):
         sig = interrupt.get("signal")
         soon = time.monotonic() - number(interrupt.get("mono")) < INTERRUPT_S
         if body["signal"] == sig or code == 128 + int(number(sig)) or (soon and code):
@@ -129,7 +225,9 @@ def explain_failure(att: Attempt, body: dict, record: dict, *, words: LastWords,
             return "stopped_by_user"
     if kills_in(record.get("memory_group")):
         limit = (read_json(os.path.join(att.run_dir, SPEC)) or {}).get("memory_bytes")
-        peak = first_number(record["memory_group"], "memory.peak") or first_number(record["memory_group"], "memory.max_usage_in_bytes")
+        peak = first_number(record["memory_group"], "memory.peak") or first_number(
+            record["memory_group"], "memory.max_usage_in_bytes"
+        )
         evidence.update(kind="memory", limit_bytes=limit, used_bytes=peak or limit)
         return "host_oom"
     before, after = record.get("log_before") or {}, oom_counters()
@@ -137,17 +235,25 @@ def explain_failure(att: Attempt, body: dict, record: dict, *, words: LastWords,
     told, tells = number(before.get(source), -1), number(after.get(source), -1)
     killed = last_signal == "SIGKILL" or code == 137 or "killed by signal: Killed" in text
     if killed and 0 <= told < tells:
-        evidence.update(oom_kill_before=int(told), oom_kill_after=int(tells), oom_source=source, **memory_limit())
+        evidence.update(
+            oom_kill_before=int(told), oom_kill_after=int(tells), oom_source=source, **memory_limit()
+        )
         return "host_oom"
     if name == "SIGHUP":
         return "hangup"
-    # The final exception decides. Only where there is none (a crash in compiled code, a shell, another language) is the text searched.
+    # The final exception decides. Only where there is none (a crash in compiled code, a shell, another
+    # language) is the text searched.
     said = words.said or text[-8192:]
     worded = any(sign in said for sign in (*DISK_FULL, SHM_FULL))
     where = full_disk(att, said, cwd)
     if worded or (where and (where["log"] or (where["full"] and any(sign in said for sign in DISK_WRITERS)))):
         if where:
-            evidence.update({k: where[k] for k in ("path", "mount", "disk_bytes", "disk_free_bytes", "inodes", "inodes_free")})
+            evidence.update(
+                {
+                    k: where[k]
+                    for k in ("path", "mount", "disk_bytes", "disk_free_bytes", "inodes", "inodes_free")
+                }
+            )
             evidence["kind"] = kind_of_full(said, where)
         return "disk_full"
     if "device-side assert" not in said:
@@ -167,8 +273,8 @@ def explain_failure(att: Attempt, body: dict, record: dict, *, words: LastWords,
 
 
 def full_disk(att: Attempt, said: str, cwd: str) -> dict | None:
-    """Which path has no room left: the one that the message names, else a full one of those that runs use, else any full
-    disk of this machine, else the working folder. None when nothing speaks of a full disk.
+    """Which path has no room left: the one that the message names, else a full one of those that runs use,
+    else any full disk of this machine, else the working folder. None when nothing speaks of a full disk.
 
     `log` tells that the log's own disk is full, which is proof without any words.
     """
@@ -187,10 +293,19 @@ def full_disk(att: Attempt, said: str, cwd: str) -> dict | None:
 
 
 def room_at(place: str, trusted: str) -> dict | None:
-    """Bytes and inodes free where a path is, or would be. A remote file system other than the trusted one is not asked:
+    """Bytes and inodes free where a path is, or would be.
+    A remote file system other than the trusted one is not asked:
     it may hang."""
-    facts = {"path": place, "mount": mount_of(place)[0], "disk_bytes": None, "disk_free_bytes": None, "inodes": None, "inodes_free": None,
-             "full": False, "log": False}
+    facts = {
+        "path": place,
+        "mount": mount_of(place)[0],
+        "disk_bytes": None,
+        "disk_free_bytes": None,
+        "inodes": None,
+        "inodes_free": None,
+        "full": False,
+        "log": False,
+    }
     if place != trusted and not is_local(place):
         return facts
     at = place
@@ -202,7 +317,14 @@ def room_at(place: str, trusted: str) -> dict | None:
         return None
     free, inodes = s.f_bavail * s.f_frsize, s.f_favail if s.f_files else None
     full = s.f_blocks > 0 and not s.f_flag & os.ST_RDONLY and (free < 1 << 18 or inodes == 0)
-    return dict(facts, disk_bytes=s.f_blocks * s.f_frsize, disk_free_bytes=free, inodes=s.f_files or None, inodes_free=inodes, full=full)
+    return dict(
+        facts,
+        disk_bytes=s.f_blocks * s.f_frsize,
+        disk_free_bytes=free,
+        inodes=s.f_files or None,
+        inodes_free=inodes,
+        full=full,
+    )
 
 
 def kind_of_full(said: str, where: dict) -> str:

@@ -1,4 +1,5 @@
-"""The verbs `attach`, `read` and `send`: the logs of an attempt, as they are and as they grow, and files of its copy."""
+"""The verbs `attach`, `read` and `send`: the logs of an attempt, as they are and as they grow,
+and files of its copy."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Changes:
             import ctypes
             libc = ctypes.CDLL(None, use_errno=True)
             fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-            if fd >= 0 and libc.inotify_add_watch(fd, encode(folder), 0x2 | 0x80 | 0x100) >= 0:  # modify, moved to, create
+            # modify, moved to, create
+            if fd >= 0 and libc.inotify_add_watch(fd, encode(folder), 0x2 | 0x80 | 0x100) >= 0:
                 self.fd = fd
         except Exception:
             pass
@@ -119,7 +121,10 @@ class Attachment:
         os.set_blocking(1, False)
         tty = bool((read_json(os.path.join(self.att.run_dir, SPEC)) or {}).get("tty"))
         offsets = [log.offset for _, log in self.logs]
-        self.frame(b"m", json.dumps({"attempt": self.att.n, "tty": tty, "out": offsets[0], "err": offsets[1]}).encode())
+        self.frame(
+            b"m",
+            json.dumps({"attempt": self.att.n, "tty": tty, "out": offsets[0], "err": offsets[1]}).encode(),
+        )
         while True:
             over = self.following.over()
             more = self._collect()
@@ -177,7 +182,8 @@ class Attachment:
         if self.input_open and len(self.typed) < FEED_MAX:
             try:
                 data = os.read(0, 65536)
-                self.input_open = bool(data)  # end of our stdin is not end of the run's input: that is the frame "e"
+                # end of our stdin is not end of the run's input: that is the frame "e"
+                self.input_open = bool(data)
                 self.typed += data
             except BlockingIOError:
                 pass
@@ -210,7 +216,9 @@ def verb_attach(args: list[str]) -> None:
 
 def verb_read(args: list[str]) -> None:
     """read RUN_DIR N out|err|both OFFSET [--limit BYTES] [--follow] [--tail LINES] [--from OUT ERR]"""
-    (run_dir, n, which, offset), options = arguments(args, 4, {"--limit": 1, "--follow": 0, "--tail": 1, "--from": 2})
+    (run_dir, n, which, offset), options = arguments(
+        args, 4, {"--limit": 1, "--follow": 0, "--tail": 1, "--from": 2}
+    )
     if which not in ("out", "err", "both"):
         raise Problem("usage", verb_read.__doc__ or "")
     att = existing_attempt(run_dir, n)
@@ -235,7 +243,8 @@ def verb_read(args: list[str]) -> None:
 
 
 def read_both(att: Attempt, begins: list[int], skip: int, tail: int | None, follow: bool) -> None:
-    """Standard output and error of an attempt as one text: without its first `skip` bytes, or from `tail` lines before its end on."""
+    """Standard output and error of an attempt as one text:
+    without its first `skip` bytes, or from `tail` lines before its end on."""
     changes = Changes(att.folder) if follow else None
     following = Following(att)
     text = Both(att, begins)
@@ -255,7 +264,8 @@ def read_both(att: Attempt, begins: list[int], skip: int, tail: int | None, foll
 
 
 def last_of_both(att: Attempt, lines: int, over: bool) -> tuple[Both, list[bytes]]:
-    """The last lines of both logs as one text, and what reads on from there. Looks back 1 MiB at first, 64 MiB at most."""
+    """The last lines of both logs as one text, and what reads on from there.
+    Looks back 1 MiB at first, 64 MiB at most."""
     from collections import deque
     back = max(1 << 20, lines * 4096)
     while True:
@@ -276,7 +286,8 @@ def split_lines(text: bytes) -> list[bytes]:
 
 
 class Both:
-    """Standard output and error of an attempt as one text, in whole lines, in the order in which they were read from the run."""
+    """Standard output and error of an attempt as one text, in whole lines, in the order in which they were
+    read from the run."""
 
     def __init__(self, att: Attempt, begins: list[int]) -> None:
         self.att, self.at = att, list(begins)
@@ -284,8 +295,10 @@ class Both:
         self.now = self.turns = 0  # whose bytes come next, and how many changes were followed
 
     def pieces(self, over: bool) -> Iterator[bytes]:
-        """What has come since the last call. `over`: nothing comes after it, so a line without an end is a line."""
-        sizes = [size_of(self.att.path(name)) for name in (OUT, ERR)]  # before the changes: those up to there are written by now
+        """What has come since the last call. `over`:
+        nothing comes after it, so a line without an end is a line."""
+        # before the changes: those up to there are written by now
+        sizes = [size_of(self.att.path(name)) for name in (OUT, ERR)]
         try:
             changes = read_bytes(self.att.path(TURNS))[8 * self.turns:]
         except OSError:
@@ -334,10 +347,13 @@ def wait_for(changes: Changes) -> bool:
 
 
 def verb_send(args: list[str]) -> None:
-    """send RUN_DIR, with [[PATH, OFFSET], ...] as a line on stdin: the files of its copy, each as a frame h, frames d, a frame e"""
+    """send RUN_DIR, with [[PATH, OFFSET], ...] as a line on stdin:
+    the files of its copy, each as a frame h, frames d, a frame e"""
     (run_dir,), _ = arguments(args, 1, {})
     try:
-        wanted = [(str(path), int(offset)) for path, offset in json.loads(sys.stdin.buffer.readline().decode())]
+        wanted = [
+            (str(path), int(offset)) for path, offset in json.loads(sys.stdin.buffer.readline().decode())
+        ]
     except (ValueError, TypeError):
         raise Problem("usage", verb_send.__doc__ or "") from None
     for path, offset in wanted:
@@ -350,7 +366,8 @@ def verb_send(args: list[str]) -> None:
 
 
 def send_file(run_dir: str, path: str, offset: int) -> None:
-    """One file from `offset` on; the checksum at its end is of the whole. `whole` is false where it was written to meanwhile."""
+    """One file from `offset` on; the checksum at its end is of the whole.
+    `whole` is false where it was written to meanwhile."""
     from hashlib import sha256
     *folders, name = path.split("/")
     if not {"", ".", ".."}.isdisjoint((*folders, name)):

@@ -1,5 +1,5 @@
-"""The holder: parent of the run. It owns the pty master and the pipes, writes the logs, reaps, and keeps an agent proper
-alive."""
+"""The holder: parent of the run. It owns the pty master and the pipes, writes the logs, reaps, and keeps an
+agent proper alive."""
 
 from __future__ import annotations
 
@@ -131,7 +131,12 @@ class Holder(Door):
         self.run_pid = 0
         self._close_feed()
         used = mono - self.started_mono
-        self.status = {"status": status, "ended_mono": mono, "ended_at": self.started_at + used, "used_s": used}
+        self.status = {
+            "status": status,
+            "ended_mono": mono,
+            "ended_at": self.started_at + used,
+            "used_s": used,
+        }
         if self.failure:
             self.status["start_failed"] = self.failure.decode("utf-8", "replace")
         try:
@@ -157,13 +162,17 @@ class Holder(Door):
         self.backoff = min(self.backoff * 2, 5.0)
 
     def _mind_agent(self) -> None:
-        """Replace an agent proper that stands still. It may be killed at any moment, so this loses nothing."""
+        """Replace an agent proper that stands still.
+        It may be killed at any moment, so this loses nothing."""
         p = proc(self.agent_pid)
         if p is None or p.dead:
             ended, status = os.waitpid(self.agent_pid, os.WNOHANG)
-            self._agent_ended(status if ended else signal.SIGKILL)  # not ours to know while a debugger has not waited for it
+            # not ours to know while a debugger has not waited for it
+            self._agent_ended(status if ended else signal.SIGKILL)
         elif self.agent_stillness.look():
-            append_line(self.att.path(EVENTS), {"at": time.time(), "event": "agent_frozen", "pid": self.agent_pid})
+            append_line(
+                self.att.path(EVENTS), {"at": time.time(), "event": "agent_frozen", "pid": self.agent_pid}
+            )
             self.frozen += 1
             os.kill(self.agent_pid, signal.SIGKILL)
 
@@ -184,7 +193,11 @@ class Holder(Door):
             try:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                close_inherited({theirs.fileno(), self.att.fd, *held_leases}.union(*(o.descriptors() for o in self.outlets)))
+                close_inherited(
+                    {theirs.fileno(), self.att.fd, *held_leases}.union(
+                        *(o.descriptors() for o in self.outlets)
+                    )
+                )
                 name_process("stoker-agent")
                 if self.agents:
                     forget_crash_points()
@@ -253,11 +266,25 @@ class Holder(Door):
         env = run_environment(att, spec, cwd, self.gpus)
         self.started_at, self.started_mono = time.time(), time.monotonic()
         group = memory_group(att, int(number(spec.get("memory_bytes"))))
-        self._record({"memory_group": group, "started_at": self.started_at, "started_mono": self.started_mono, "tty": bool(spec.get("tty")),
-                      "argv": spec.get("argv") or spec.get("command"), "cwd": cwd, "log_before": oom_counters()})
+        self._record(
+            {
+                "memory_group": group,
+                "started_at": self.started_at,
+                "started_mono": self.started_mono,
+                "tty": bool(spec.get("tty")),
+                "argv": spec.get("argv") or spec.get("command"),
+                "cwd": cwd,
+                "log_before": oom_counters(),
+            }
+        )
         try:
             if att.json(EXIT) or not argv:
-                raise Problem("start_failed", "there is no command in spec.json" if not argv else "the attempt had ended before it started")
+                raise Problem(
+                    "start_failed",
+                    "there is no command in spec.json"
+                    if not argv
+                    else "the attempt had ended before it started",
+                )
             stdio = self._open_stdio()
             report, self.exec_fd = os.pipe()
             report, self.exec_fd = self.exec_fd, report
@@ -279,7 +306,13 @@ class Holder(Door):
 
     def _not_started(self, detail: str) -> None:
         self.failure = detail.encode("utf-8", "replace")
-        self.status = {"status": None, "ended_mono": self.started_mono, "ended_at": self.started_at, "used_s": 0.0, "start_failed": detail}
+        self.status = {
+            "status": None,
+            "ended_mono": self.started_mono,
+            "ended_at": self.started_at,
+            "used_s": 0.0,
+            "start_failed": detail,
+        }
         try:
             write_json(self.att.path(STATUS), self.status, sync=True, spare=self.att.path(STATUS_SPARE))
         except OSError:
@@ -347,7 +380,8 @@ class Holder(Door):
         self.tell_fd = -1
 
     def _signal(self, sig: int) -> None:
-        """To the foreground process group, as a terminal would; what only asks, to the first process, as `kill` would."""
+        """To the foreground process group, as a terminal would;
+        what only asks, to the first process, as `kill` would."""
         if not self.run_pid:
             return
         if sig in ASKING:
@@ -369,8 +403,8 @@ class Holder(Door):
     # -- output of a pty
 
     def _master_ready(self, _events: int) -> None:
-        """While much is coming, wait half a millisecond for more: the kernel hands out 4 KB a read, and waking up for each
-        of them would cost more than moving it."""
+        """While much is coming, wait half a millisecond for more:
+        the kernel hands out 4 KB a read, and waking up for each of them would cost more than moving it."""
         if self.flows:
             time.sleep(0.0005)
         self.flows = self._pump() >= 4095
@@ -419,8 +453,20 @@ def verb_hold(args: list[str]) -> None:
     held_leases[:] = [int(fd) for fd in os.environ.pop("STOKER_LEASES", "").split(",") if fd]
     for fd in (int(tell), *held_leases):
         os.set_inheritable(fd, False)
-    for sig in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGTSTP, signal.SIGTTIN,
-                signal.SIGTTOU, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGXFSZ):
+    for sig in (
+        signal.SIGHUP,
+        signal.SIGINT,
+        signal.SIGQUIT,
+        signal.SIGTERM,
+        signal.SIGPIPE,
+        signal.SIGTSTP,
+        signal.SIGTTIN,
+        signal.SIGTTOU,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGALRM,
+        signal.SIGXFSZ,
+    ):
         signal.signal(sig, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     att = Attempt(run_dir, int(n))

@@ -1,4 +1,5 @@
-"""The agent proper: watches, limits, ends, explains, starts again. It may die at any moment: the holder forks another."""
+"""The agent proper: watches, limits, ends, explains, starts again. It may die at any moment:
+the holder forks another."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class Agent(Wishes):
         self.started_at, self.started_mono = holder.started_at, holder.started_mono
         self.holder_lives = True
         self.drained = False
-        self.tree = Tree(self.att, holder.me, os.getpid(), self.run)  # not getppid(): when the holder is dead that is somebody else
+        # not getppid(): when the holder is dead that is somebody else
+        self.tree = Tree(self.att, holder.me, os.getpid(), self.run)
         self.sampler = Sampler(self.att, holder.pid, os.getpid(), self.run, self.gpus)
         self.written = Written(self.att, self.spec)
         self.auditor = Auditor(self.att, self.spec)
@@ -181,11 +183,16 @@ class Agent(Wishes):
                     by_fd[fd].close()
 
     def _warn(self, now: float) -> None:
-        """The signal before the limit, only to processes that have a handler for it: others would die of it."""
+        """The signal before the limit, only to processes that have a handler for it:
+        others would die of it."""
         sig = signal_number(self.spec.get("warn_signal")) or signal.SIGUSR1
         self.warned = self._limit()
         found = handling(self.att, self.tree.look(), sig, self.run)
-        self.not_warned = "" if found else "no process handles %s, so the warning before the limit was not sent" % signal_name(sig)
+        self.not_warned = (
+            ""
+            if found
+            else "no process handles %s, so the warning before the limit was not sent" % signal_name(sig)
+        )
         self._beat(now)  # before the signal: an agent proper after us knows of it
         self.event("warned", signal=signal_name(sig), pids=[p.pid for p in found])
         for p in found:
@@ -218,7 +225,10 @@ class Agent(Wishes):
             if now >= self.next_telemetry:
                 used = now - self.started_mono
                 self.next_telemetry = now + (TICK_S if used < THIN_AFTER_S else THIN_TICK_S) - 0.1
-                append_line(self.att.path(TELEMETRY), dict({"at": time.time(), "t": round(used, 1)}, **self.sampler.sample(members)))
+                append_line(
+                    self.att.path(TELEMETRY),
+                    dict({"at": time.time(), "t": round(used, 1)}, **self.sampler.sample(members)),
+                )
                 self.written.look(now, members)
             if self.phase == "running" and self.auditor.look(self.sampler.last):
                 self.notify()
@@ -229,8 +239,9 @@ class Agent(Wishes):
         self._beat(now)
 
     def _mind_holder(self, now: float) -> None:
-        """A holder that stands still is sent SIGCONT, never killed: the run would end with it. While a debugger holds it, its part is
-        done from here: signals, and the news that the run has ended."""
+        """A holder that stands still is sent SIGCONT, never killed: the run would end with it.
+        While a debugger holds it, its part is done from here:
+        signals, and the news that the run has ended."""
         stands = self.holder_lives and self.holder_stillness.look()
         if stands and not self.holder_stands:
             self.event("holder_frozen", pid=self.holder_stillness.known.get("pid"))
@@ -244,13 +255,19 @@ class Agent(Wishes):
         status = status_of_dead(self.run or {}) if self.status is None else None
         if status is not None:
             used = max(0.0, now - self.started_mono)
-            self.status = {"status": status, "ended_mono": now, "ended_at": self.started_at + used, "used_s": used}
+            self.status = {
+                "status": status,
+                "ended_mono": now,
+                "ended_at": self.started_at + used,
+                "used_s": used,
+            }
 
     def _holder_is_stopped(self) -> bool:
         return bool(stopped_mark(self.holder_stillness.known))
 
     def _look_at_memory(self, members: list[Proc]) -> None:
-        """What `--memory` allows: where no cgroup could be made, and where one does not help (memory that was paid for elsewhere)."""
+        """What `--memory` allows: where no cgroup could be made, and where one does not help (memory that was
+        paid for elsewhere)."""
         limit = int(number(self.spec.get("memory_bytes")))
         if limit <= 0 or sum(p.rss_pages for p in members) * self.sampler.page <= limit:
             return  # shared pages count once in what it really uses, which is less
@@ -271,11 +288,20 @@ class Agent(Wishes):
             self._end("stalled", self._grace(None))
 
     def _beat(self, now: float, begins: str | None = None) -> None:
-        body = {"at": time.time(), "mono": now, "phase": self.phase, "used_s": round(self._used(now), 3),
-                "limits_seq": self.limits.get("seq"), "waits_for_input": self.waits,
-                "out_bytes": size_of(self.att.path(OUT)), "err_bytes": size_of(self.att.path(ERR)),
-                "ladder": begins or (self.ladder.reason if self.ladder else None), "stage": self.ladder.told() if self.ladder else None,
-                "warned": self.warned, "stalled": self.standstill.told() if self.standstill.stalled else None}
+        body = {
+            "at": time.time(),
+            "mono": now,
+            "phase": self.phase,
+            "used_s": round(self._used(now), 3),
+            "limits_seq": self.limits.get("seq"),
+            "waits_for_input": self.waits,
+            "out_bytes": size_of(self.att.path(OUT)),
+            "err_bytes": size_of(self.att.path(ERR)),
+            "ladder": begins or (self.ladder.reason if self.ladder else None),
+            "stage": self.ladder.told() if self.ladder else None,
+            "warned": self.warned,
+            "stalled": self.standstill.told() if self.standstill.stalled else None,
+        }
         try:
             write_json(self.att.path(HEARTBEAT), body, pad=512)
         except OSError:
@@ -296,7 +322,8 @@ class Agent(Wishes):
         """Begin the stop ladder."""
         self.phase = "stopping"
         self.auditor.stop()
-        self._beat(time.monotonic(), reason)  # before the first signal: an agent proper after us knows who ended the run
+        # before the first signal: an agent proper after us knows who ended the run
+        self._beat(time.monotonic(), reason)
         self.ladder = Ladder(self, reason, grace, natural=False)
         self._beat(time.monotonic())
         self.notify()
@@ -307,10 +334,16 @@ class Agent(Wishes):
         self.auditor.stop()
         grace = [min(g, LEFTOVER_GRACE_S) for g in self._grace((self.stop or {}).get("grace_s"))]
         lost = self.status is None
-        self.ladder = Ladder(self, "agent_lost" if lost else "", (0.0, grace[1]) if lost else (grace[0], grace[1]), natural=not lost)
+        self.ladder = Ladder(
+            self,
+            "agent_lost" if lost else "",
+            (0.0, grace[1]) if lost else (grace[0], grace[1]),
+            natural=not lost,
+        )
 
     def pass_signal(self, sig: int) -> None:
-        """To the foreground process group: through the holder, who alone knows that the pid is still the run's."""
+        """To the foreground process group: through the holder,
+        who alone knows that the pid is still the run's."""
         if self.holder_lives and not self._holder_is_stopped():
             try:
                 self.link.send(json.dumps({"m": "signal", "signal": sig}).encode())
@@ -337,14 +370,28 @@ class Agent(Wishes):
             if self.status is None and not self.holder_lives:
                 reason = reason or "agent_lost"
         now = time.monotonic()
-        body = conclude(self.att, self.status, reason, used_s=self._used(now), interrupt=self.interrupt, limit_s=self._limit(),
-                        gaps=self.gaps + ([{"bytes": self.lost, "offset": None}] if self.lost else []),
-                        leftovers=ladder.leftovers() if ladder else None)
+        body = conclude(
+            self.att,
+            self.status,
+            reason,
+            used_s=self._used(now),
+            interrupt=self.interrupt,
+            limit_s=self._limit(),
+            gaps=self.gaps + ([{"bytes": self.lost, "offset": None}] if self.lost else []),
+            leftovers=ladder.leftovers() if ladder else None,
+        )
         if body["reason"] == "host_oom" and self.memory_used:
-            body["evidence"].update(kind="memory", limit_bytes=int(number(self.spec.get("memory_bytes"))), used_bytes=self.memory_used)
+            body["evidence"].update(
+                kind="memory",
+                limit_bytes=int(number(self.spec.get("memory_bytes"))),
+                used_bytes=self.memory_used,
+            )
         leave_group((self.att.json(AGENT) or {}).get("memory_group"))
         if body["reason"] == "stalled":
-            body["evidence"].update(limit=format_duration(self.standstill.wanted_s), place=self.standstill.text or "position not known")
+            body["evidence"].update(
+                limit=format_duration(self.standstill.wanted_s),
+                place=self.standstill.text or "position not known",
+            )
         unlink(self.att.path(STILL))
         if self.not_warned:
             body["evidence"]["not_warned"] = self.not_warned
@@ -372,7 +419,8 @@ class Agent(Wishes):
         return body
 
     def _sync_logs(self) -> None:
-        """exit.json shall not outlive the end of the log when the plug is pulled. Giants are left to the kernel."""
+        """exit.json shall not outlive the end of the log when the plug is pulled.
+        Giants are left to the kernel."""
         for name in (OUT, ERR):
             try:
                 fd = open_regular(self.att.path(name))
@@ -438,7 +486,8 @@ class Agent(Wishes):
         self.notify()
 
     def _restart(self, following: Attempt) -> None:
-        """In a fresh holder, as `start` does. A folder that a dead predecessor of ours claimed is taken over."""
+        """In a fresh holder, as `start` does.
+        A folder that a dead predecessor of ours claimed is taken over."""
         if not claim(following):
             while not following.json(AGENT) and not following.json(EXIT) and folder_age(following) < CLAIM_S:
                 self._wait(time.monotonic() + 0.5)
@@ -484,8 +533,10 @@ def plan_restart(att: Attempt, spec: dict, body: dict) -> dict | None:
 
 
 def comes_again(body: dict) -> bool:
-    """Whether it died of an error that each attempt would meet: an error of that kind is the last that it said. One that it had caught and
-    printed before it was killed, or before it failed for another reason, says nothing."""
+    """Whether it died of an error that each attempt would meet:
+    an error of that kind is the last that it said.
+    One that it had caught and printed before it was killed, or before it failed for another reason,
+    says nothing."""
     kind = (body["evidence"].get("exception") or {}).get("type")
     last_line = (body["evidence"].get("tail") or "").rstrip().rpartition("\n")[2]
     return body["reason"] == "nonzero_exit" and kind in NEVER_PASSES and last_line.startswith(kind)

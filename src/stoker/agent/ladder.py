@@ -1,5 +1,5 @@
-"""The stop ladder: an image of what is recorded; INT to the foreground, or TERM to the processes that handle it; TERM to
-the tree, KILL to what is left."""
+"""The stop ladder: an image of what is recorded;
+INT to the foreground, or TERM to the processes that handle it; TERM to the tree, KILL to what is left."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 class Ladder:
-    """Takes steps when asked; `due` says when it wants to be asked again. Stages without grace are skipped."""
+    """Takes steps when asked; `due` says when it wants to be asked again.
+    Stages without grace are skipped."""
 
     def __init__(self, agent: Agent, reason: str, grace: tuple[float, float], natural: bool) -> None:
         self.agent, self.reason, self.grace = agent, reason, grace
@@ -50,9 +51,11 @@ class Ladder:
     def told(self) -> dict:
         """Where it is, for people: the stage, and until when it lasts."""
         names = {"int": signal_name(self.signal), "term": "SIGTERM", "kill": "SIGKILL"}
-        return {"name": names.get(self.stage, self.stage),
-                "began": time.time() - (time.monotonic() - self.began),
-                "left_s": None if self.stage == "kill" else round(max(0.0, self._ends() - time.monotonic()), 1)}
+        return {
+            "name": names.get(self.stage, self.stage),
+            "began": time.time() - (time.monotonic() - self.began),
+            "left_s": None if self.stage == "kill" else round(max(0.0, self._ends() - time.monotonic()), 1),
+        }
 
     def leftovers(self) -> dict:
         """What was found after the run's own end, what could not be killed, and what was spared."""
@@ -75,7 +78,8 @@ class Ladder:
         if self.stage in ("image", "int") and not over:
             self._listen(now)
             return False
-        if over and self.stage != "wait":  # noted before they are told to end: at the next look they may be gone
+        # noted before they are told to end: at the next look they may be gone
+        if over and self.stage != "wait":
             for p in left:
                 self.found.setdefault(p.key, p)
         if self.stage == "kill":
@@ -97,7 +101,12 @@ class Ladder:
 
     def _listen(self, now: float) -> None:
         """When to look again while the run itself ends, or takes its image."""
-        if self.stage == "int" and self.asked and not self.heard and not any(lives({"pid": p.pid, "start": p.start}) for p in self.asked):
+        if (
+            self.stage == "int"
+            and self.asked
+            and not self.heard
+            and not any(lives({"pid": p.pid, "start": p.start}) for p in self.asked)
+        ):
             self.heard = now  # a shell around them lives on: it may end by itself before it is told to
         looks = self.stage == "image" or (self.asked and not self.heard)
         self.due = min(self._ends(), now + 0.1) if looks else self._ends()
@@ -130,7 +139,11 @@ class Ladder:
             ask_for_image(agent.att)
         if stage == "int":
             self.signal, self.asked = first_signal(agent)
-        agent.event("ladder", stage=signal_name(self.signal)[3:] if stage == "int" else stage.upper(), reason=self.reason or "leftovers")
+        agent.event(
+            "ladder",
+            stage=signal_name(self.signal)[3:] if stage == "int" else stage.upper(),
+            reason=self.reason or "leftovers",
+        )
         if stage == "int" and agent.status is None and agent.holder_lives:
             self.signalled_run = True
             self._send_first()
@@ -158,8 +171,9 @@ class Ladder:
 
 
 def first_signal(agent: Agent) -> tuple[int, list[Proc]]:
-    """The signal that the ladder begins with, and who gets it: nobody named means the foreground process group. It is the one that
-    `--stop-signal` names, else TERM where the script has a handler for it, else INT."""
+    """The signal that the ladder begins with, and who gets it:
+    nobody named means the foreground process group.
+    It is the one that `--stop-signal` names, else TERM where the script has a handler for it, else INT."""
     wanted = signal_number(agent.spec.get("stop_signal"))
     if wanted == signal.SIGINT:
         return wanted, []
@@ -171,15 +185,18 @@ def first_signal(agent: Agent) -> tuple[int, list[Proc]]:
 def handling(att: Attempt, members: list[Proc], sig: int, run: dict | None) -> list[Proc]:
     """The processes of a run in which the script itself has a handler for this signal.
 
-    Looked at are the Python processes that Stoker's hooks are in, and the first process; all, where there are no hooks. A forked copy
-    of a process (a worker of a DataLoader) has its handlers too and is left out: the script's handler would run twice.
+    Looked at are the Python processes that Stoker's hooks are in, and the first process;
+    all, where there are no hooks. A forked copy of a process (a worker of a DataLoader) has its handlers too
+    and is left out: the script's handler would run twice.
     """
     hooked, handled = told_handlers(att)
     lines = {p.pid: command_of(p.pid) for p in members}
     hooked &= set(lines)
     found = []
     for p in members:
-        if p.pid not in hooked and (lines.get(p.ppid) == lines[p.pid] or (hooked and p.pid != (run or {}).get("pid"))):
+        if p.pid not in hooked and (
+            lines.get(p.ppid) == lines[p.pid] or (hooked and p.pid != (run or {}).get("pid"))
+        ):
             continue
         if p.pid in hooked and sig == signal.SIGTERM and p.pid not in handled:
             continue  # what is caught there is Stoker's own handler, or one of torch's
@@ -189,24 +206,31 @@ def handling(att: Attempt, members: list[Proc], sig: int, run: dict | None) -> l
 
 
 def told_handlers(att: Attempt) -> tuple[set[int], set[int]]:
-    """Pids that told of themselves through the hooks; and those of them in which the script has a handler for SIGTERM."""
+    """Pids that told of themselves through the hooks;
+    and those of them in which the script has a handler for SIGTERM."""
     hooked: set[int] = set()
     handled: set[int] = set()
     for said in told_lines(att):
         if "role" in said:
             hooked.add(said.get("pid"))
-            handled.discard(said.get("pid"))  # a later process with the same number, or another program in its place
+            # a later process with the same number, or another program in its place
+            handled.discard(said.get("pid"))
         if "handles_term" in said:
             (handled.add if said["handles_term"] else handled.discard)(said.get("pid"))
     return hooked, handled
 
 
 def image_possible(att: Attempt) -> bool:
-    """Does exact resume record this attempt now? Its process lives, and its last life is one of this attempt."""
+    """Does exact resume record this attempt now? Its process lives,
+    and its last life is one of this attempt."""
     resume = os.path.join(att.run_dir, RESUME)
     state = read_json(os.path.join(resume, RESUME_STATE)) or {}
     known = state.get("lives") or [{}]
-    if state.get("state") not in ("recording", "resumable") or state.get("reason") or known[-1].get("attempt") != att.n:
+    if (
+        state.get("state") not in ("recording", "resumable")
+        or state.get("reason")
+        or known[-1].get("attempt") != att.n
+    ):
         return False
     try:
         attempt, pid = read_tail(os.path.join(resume, OWNER), 100).split()

@@ -1,4 +1,5 @@
-"""What is asked about a run folder, all in one answer. The same functions serve who stands beside the folder."""
+"""What is asked about a run folder, all in one answer.
+The same functions serve who stands beside the folder."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ def is_environment(entries: list[os.DirEntry]) -> bool:
 
 
 class Listing:
-    """The files under a folder without junk and without the folder `left_out`: path -> stat, the near ones first. `bulk`: folders with more
-    than `in_folder` files, listed in part. `cut`: why it is not whole, "" if it is."""
+    """The files under a folder without junk and without the folder `left_out`:
+    path -> stat, the near ones first. `bulk`: folders with more than `in_folder` files, listed in part.
+    `cut`: why it is not whole, "" if it is."""
 
     def __init__(self, folder: str, left_out: str, in_folder: int) -> None:
         self.files: dict[str, os.stat_result] = {}
@@ -34,7 +36,8 @@ class Listing:
         self._queue = [""]
 
     def walk(self, deadline: float, most: int) -> Listing:
-        """Itself, filled until the deadline, or until it has so many files. The folder itself is listed on the slowest machine."""
+        """Itself, filled until the deadline, or until it has so many files.
+        The folder itself is listed on the slowest machine."""
         for base in self._queue:
             if base and (time.monotonic() > deadline or len(self.files) >= most):
                 self.cut = "only %d files were listed" % len(self.files)
@@ -76,7 +79,8 @@ def spelled(path: str) -> str:
 
 
 class Change:
-    """A file that is new, or not as the record of the code has it: `before` is its line in that record, None for a new file."""
+    """A file that is new, or not as the record of the code has it:
+    `before` is its line in that record, None for a new file."""
 
     def __init__(self, path: str, info: os.stat_result, before: dict | None) -> None:
         self.path, self.info, self.before = path, info, before
@@ -90,8 +94,8 @@ class Change:
 def changes(listing: Listing, manifest: str, since: float, until: float | None) -> list[Change]:
     """The files of a walk that differ from the record in `manifest`, the newest first.
 
-    since: Unix time of the start, which decides for files that the record does not cover. until: Unix time of the end; what was
-    written later is somebody else's.
+    since: Unix time of the start, which decides for files that the record does not cover. until: Unix
+        time of the end; what was written later is somebody else's.
     """
     try:
         body = load_json(manifest, MANIFEST_KINDS, MANIFEST_MAX)
@@ -108,22 +112,35 @@ def changes(listing: Listing, manifest: str, since: float, until: float | None) 
         if before is not None:
             if (before.get("size"), before.get("mtime_ns")) != (info.st_size, info.st_mtime_ns):
                 found.append(Change(path, info, before))
-        elif (complete and os.path.dirname(path) not in bulk) or max(info.st_ctime, info.st_mtime) >= since - 1:
+        elif (complete and os.path.dirname(path) not in bulk) or max(
+            info.st_ctime, info.st_mtime
+        ) >= since - 1:
             found.append(Change(path, info, None))
     return sorted(found, key=lambda each: -each.info.st_mtime_ns)
 
 
-def changed_files(folder: str, manifest: str, left_out: str, *, since: float, until: float | None, limit: int) -> list[dict]:
-    """`changes` of a folder: {"path", "size", "kind": "new"|"changed", "mtime", "mtime_ns"}, at most `limit`. A folder too large to be
-    walked in a second is told of as far as it was seen."""
+def changed_files(
+    folder: str, manifest: str, left_out: str, *, since: float, until: float | None, limit: int
+) -> list[dict]:
+    """`changes` of a folder: {"path", "size", "kind":
+    "new"|"changed", "mtime", "mtime_ns"}, at most `limit`.
+    A folder too large to be walked in a second is told of as far as it was seen."""
     listing = Listing(folder, left_out, CHANGED_MAX).walk(time.monotonic() + CHANGED_S, CHANGED_MAX)
-    return [{"path": spelled(each.path), "size": each.info.st_size, "kind": each.kind, "mtime": each.info.st_mtime,
-             "mtime_ns": each.info.st_mtime_ns}
-            for each in changes(listing, manifest, since, until)[:limit]]
+    return [
+        {
+            "path": spelled(each.path),
+            "size": each.info.st_size,
+            "kind": each.kind,
+            "mtime": each.info.st_mtime,
+            "mtime_ns": each.info.st_mtime_ns,
+        }
+        for each in changes(listing, manifest, since, until)[:limit]
+    ]
 
 
 def written_paths(run_dirs: list[str]) -> set[str]:
-    """The files that the processes of these runs were seen to open for writing, without symbolic links, spelled as `changed_files` does."""
+    """The files that the processes of these runs were seen to open for writing, without symbolic links,
+    spelled as `changed_files` does."""
     folders: dict[str, str] = {}
     found = set()
     for run_dir in run_dirs:
@@ -144,7 +161,8 @@ def written_paths(run_dirs: list[str]) -> set[str]:
 
 
 def folder_cost(folder: str, deadline: float) -> tuple[int, int] | None:
-    """Bytes on disk and inodes of what is in a folder; links are counted, not followed. None when it took until the deadline."""
+    """Bytes on disk and inodes of what is in a folder; links are counted, not followed.
+    None when it took until the deadline."""
     size = inodes = 0
     waiting = [folder]
     while waiting:
@@ -164,15 +182,21 @@ def folder_cost(folder: str, deadline: float) -> tuple[int, int] | None:
 
 
 def edited_files(run_dir: str) -> tuple[list[str], int]:
-    """The files of the script's that are not what they were at the newest image any more, and the step of that image: with them, an
-    attempt would begin anew. None where there is no image that could be lost."""
+    """The files of the script's that are not what they were at the newest image any more, and the step of
+    that image: with them, an attempt would begin anew. None where there is no image that could be lost."""
     from hashlib import blake2b
     try:
-        state = load_json(os.path.join(run_dir, RESUME, RESUME_STATE), {"state": str, "image": {"n": int, "step": int}})
+        state = load_json(
+            os.path.join(run_dir, RESUME, RESUME_STATE), {"state": str, "image": {"n": int, "step": int}}
+        )
         image = state.get("image") or {}
         if state.get("state") != "resumable" or not image:
             return [], 0
-        told = load_json(os.path.join(run_dir, RESUME, IMAGES, str(image.get("n")), MANIFEST), {"code": {"*": str}}, MANIFEST_MAX)
+        told = load_json(
+            os.path.join(run_dir, RESUME, IMAGES, str(image.get("n")), MANIFEST),
+            {"code": {"*": str}},
+            MANIFEST_MAX,
+        )
     except (OSError, ValueError):
         return [], 0
     edited = []
@@ -219,7 +243,11 @@ def look_env(run_dir: str) -> dict:
         pairs = read_regular(os.path.join(run_dir, ENV), ENV_MAX).split(b"\0")
     except (OSError, Broken):
         return {}
-    return {"names": sorted(item.split(b"=", 1)[0].decode("utf-8", "surrogateescape") for item in pairs if b"=" in item)}
+    return {
+        "names": sorted(
+            item.split(b"=", 1)[0].decode("utf-8", "surrogateescape") for item in pairs if b"=" in item
+        )
+    }
 
 
 def look_cost(run_dir: str) -> dict:
@@ -234,16 +262,27 @@ def look_changed(run_dir: str, folder: str, since: float, until: float | None, l
     root = os.path.dirname(os.path.dirname(run_dir))
     if not os.path.isdir(work):
         return {"top": work, "files": []}
-    found = changed_files(work, os.path.join(run_dir, CODE, MANIFEST), root, since=since, until=until, limit=limit)
+    found = changed_files(
+        work, os.path.join(run_dir, CODE, MANIFEST), root, since=since, until=until, limit=limit
+    )
     return {"top": os.path.realpath(work), "files": found}
 
 
 def look_made(run_dir: str, since: float, until: float | None) -> dict:
-    """All files of the run's copy that it made or changed, packed, each with what was sent in its place. `cut`: why these are not all."""
+    """All files of the run's copy that it made or changed, packed, each with what was sent in its place.
+    `cut`: why these are not all."""
     work, root = os.path.join(run_dir, WORK), os.path.dirname(os.path.dirname(run_dir))
     listing = Listing(work, root, MADE_MAX).walk(time.monotonic() + MADE_S, MADE_MAX)
-    made = [{"path": each.path, "size": each.info.st_size, "mtime_ns": each.info.st_mtime_ns, "kind": each.kind, "sent": each.before}
-            for each in changes(listing, os.path.join(run_dir, CODE, MANIFEST), since, until)]
+    made = [
+        {
+            "path": each.path,
+            "size": each.info.st_size,
+            "mtime_ns": each.info.st_mtime_ns,
+            "kind": each.kind,
+            "sent": each.before,
+        }
+        for each in changes(listing, os.path.join(run_dir, CODE, MANIFEST), since, until)
+    ]
     return {"data": pack(json.dumps(made).encode()), "cut": listing.cut}
 
 
@@ -259,5 +298,14 @@ def look_edited(run_dir: str) -> dict:
     return {"paths": paths, "step": step}
 
 
-QUESTIONS = {"read": look_read, "tail": look_tail, "has": look_has, "env": look_env, "cost": look_cost, "changed": look_changed,
-             "made": look_made, "written": look_written, "edited": look_edited}
+QUESTIONS = {
+    "read": look_read,
+    "tail": look_tail,
+    "has": look_has,
+    "env": look_env,
+    "cost": look_cost,
+    "changed": look_changed,
+    "made": look_made,
+    "written": look_written,
+    "edited": look_edited,
+}

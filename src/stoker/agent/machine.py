@@ -40,9 +40,18 @@ def is_of_this_kernel(path: str) -> bool:
 
 
 def is_local(path: str) -> bool:
-    """False for file systems that may hang for ever when their server is gone: we never ask those for their size."""
+    """False for file systems that may hang for ever when their server is gone:
+    we never ask those for their size."""
     kind = mount_of(path)[1]
-    remote = kind.startswith(("nfs", "fuse", "smb", "cifs")) or kind in ("9p", "afs", "beegfs", "ceph", "gpfs", "lustre", "panfs")
+    remote = kind.startswith(("nfs", "fuse", "smb", "cifs")) or kind in (
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "gpfs",
+        "lustre",
+        "panfs",
+    )
     return bool(kind) and not remote
 
 
@@ -58,8 +67,8 @@ def memory_limit() -> dict:
 
 
 def cgroup_folders(controller: str) -> list[str]:
-    """Folders of our cgroup, innermost first, for a v1 controller or, with "", for v2. In a container the outer names do
-    not exist in here: then the top of the mount is ours."""
+    """Folders of our cgroup, innermost first, for a v1 controller or, with "", for v2.
+    In a container the outer names do not exist in here: then the top of the mount is ours."""
     try:
         rows = read_bytes("/proc/self/cgroup").decode("utf-8", "surrogateescape").splitlines()
     except OSError:
@@ -71,7 +80,11 @@ def cgroup_folders(controller: str) -> list[str]:
         if controller:
             top = "/sys/fs/cgroup/" + controller
         else:
-            top = "/sys/fs/cgroup" if os.path.exists("/sys/fs/cgroup/cgroup.controllers") else "/sys/fs/cgroup/unified"
+            top = (
+                "/sys/fs/cgroup"
+                if os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+                else "/sys/fs/cgroup/unified"
+            )
         found, path = [], parts[2].rstrip("/")
         while path:
             if os.path.isdir(top + path):
@@ -82,12 +95,14 @@ def cgroup_folders(controller: str) -> list[str]:
 
 
 def memory_group(att: Attempt, limit: int) -> str:
-    """A memory cgroup for this attempt within our own, or "" where none may be made: then the agent watches."""
+    """A memory cgroup for this attempt within our own, or "" where none may be made:
+    then the agent watches."""
     if limit <= 0:
         return ""
     unified = [f for f in cgroup_folders("")[:1] if b"memory" in read_or_empty(f + "/cgroup.subtree_control")]
-    for folder, names in [(f, ("memory.max", "memory.swap.max")) for f in unified] + \
-            [(f, ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")) for f in cgroup_folders("memory")[:1]]:
+    for folder, names in [(f, ("memory.max", "memory.swap.max")) for f in unified] + [
+        (f, ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")) for f in cgroup_folders("memory")[:1]
+    ]:
         group = os.path.join(folder, "stoker-%s-%d" % (att.id, att.n))
         try:
             os.makedirs(group, exist_ok=True)
@@ -123,14 +138,20 @@ def leave_group(group: object) -> None:
 
 def kills_in(group: object) -> int:
     """How many processes the kernel has killed for lack of memory in this cgroup of a run's own."""
-    found = [key_value("%s/%s" % (group, name), "oom_kill") for name in ("memory.events", "memory.oom_control")] if group else []
+    found = (
+        [key_value("%s/%s" % (group, name), "oom_kill") for name in ("memory.events", "memory.oom_control")]
+        if group
+        else []
+    )
     return max([n for n in found if n is not None], default=0)
 
 
 def oom_counters() -> dict:
     """How many processes the kernel has killed for lack of memory: in our cgroup, and on the machine."""
     in_group = None
-    for path in [f + "/memory.events" for f in cgroup_folders("")[:1]] + [f + "/memory.oom_control" for f in cgroup_folders("memory")[:1]]:
+    for path in [f + "/memory.events" for f in cgroup_folders("")[:1]] + [
+        f + "/memory.oom_control" for f in cgroup_folders("memory")[:1]
+    ]:
         count = key_value(path, "oom_kill")
         in_group = count if in_group is None else in_group
     return {"cgroup_oom_kill": in_group, "vmstat_oom_kill": key_value("/proc/vmstat", "oom_kill")}
@@ -151,12 +172,18 @@ def torch_version() -> str:
 
 
 def space(path: str) -> tuple:
-    """(bytes, bytes free to us, inodes, inodes free) of the file system there; None for what it does not say."""
+    """(bytes, bytes free to us, inodes, inodes free) of the file system there;
+    None for what it does not say."""
     try:
         s = os.statvfs(path)
     except OSError:
         return (None, None, None, None)
-    return (s.f_blocks * s.f_frsize, s.f_bavail * s.f_frsize, s.f_files or None, s.f_favail if s.f_files else None)
+    return (
+        s.f_blocks * s.f_frsize,
+        s.f_bavail * s.f_frsize,
+        s.f_files or None,
+        s.f_favail if s.f_files else None,
+    )
 
 
 def memory_bytes() -> tuple[int | None, int | None]:

@@ -1,4 +1,5 @@
-"""What all users of a machine see: a lock that living runs hold, and notes about the state folders that are here."""
+"""What all users of a machine see: a lock that living runs hold,
+and notes about the state folders that are here."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def this_boot() -> str:
 
 
 def machine_file(what: str) -> int:
-    """A descriptor of a file of this machine since its boot; -1 where none can be made. What somebody planted in its place is passed
+    """A descriptor of a file of this machine since its boot; -1 where none can be made.
+    What somebody planted in its place is passed
     over: all take the next name then."""
     for suffix in ("", ".1", ".2", ".3"):
         path = os.path.join(lease_folder(), "stoker-%s-%s%s" % (what, this_boot(), suffix))
@@ -45,7 +47,8 @@ def lock(fd: int, how: int, wait_s: float = 0.0) -> bool:
 
 
 def hold_machine(root: str) -> None:
-    """Before a start: the machine stays on while a caretaker of this attempt lives. Raises Problem when it is being switched off."""
+    """Before a start: the machine stays on while a caretaker of this attempt lives.
+    Raises Problem when it is being switched off."""
     register(root)
     fd = machine_file("alive")
     if fd < 0:
@@ -91,7 +94,11 @@ def registered(root: str) -> list[str]:
     """The state folders of this machine that are known, `root` first."""
     found = [root]
     try:
-        names = sorted(name for name in os.listdir(lease_folder()) if name.startswith("stoker-roots-") and this_boot() in name)
+        names = sorted(
+            name
+            for name in os.listdir(lease_folder())
+            if name.startswith("stoker-roots-") and this_boot() in name
+        )
     except OSError:
         names = []
     for name in names[:100]:
@@ -99,4 +106,6 @@ def registered(root: str) -> list[str]:
             found += noted(read_regular(os.path.join(lease_folder(), name), JSON_MAX))
         except (OSError, ValueError):
             continue
-    return [path for path in dict.fromkeys(found) if path == root or os.path.isdir(os.path.join(path, "runs"))]
+    return [
+        path for path in dict.fromkeys(found) if path == root or os.path.isdir(os.path.join(path, "runs"))
+    ]

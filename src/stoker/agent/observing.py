@@ -20,10 +20,13 @@ from .writing import unlink
 
 
 def caretakers(att: Attempt, record: dict, beat: dict) -> str:
-    """Do the caretakers of an attempt live: "alive", "dead", or "unseen" where that cannot be known from here.
+    """Do the caretakers of an attempt live: "alive", "dead",
+    or "unseen" where that cannot be known from here.
 
-    Where agent.json was written, its pids say so. From another PID namespace or node they say nothing: a door that answers or a heartbeat
-    that changes proves life. On a local disk, which only this kernel serves, a closed door and a heartbeat that stands still prove death.
+    Where agent.json was written, its pids say so. From another PID namespace or node they say nothing:
+    a door that answers or a heartbeat that changes proves life.
+    On a local disk, which only this kernel serves,
+    a closed door and a heartbeat that stands still prove death.
     """
     if not record:
         return "alive" if is_fresh(att, beat) else "dead"
@@ -34,14 +37,20 @@ def caretakers(att: Attempt, record: dict, beat: dict) -> str:
     if door == "open" or moves(att):
         return "alive"
     closed = door == "closed" or (door == "missing" and not same_kernel(record.get("machine"), here))
-    return "dead" if closed and not in_doubt(att) and is_of_this_kernel(os.path.realpath(att.folder)) else "unseen"
+    return (
+        "dead"
+        if closed and not in_doubt(att) and is_of_this_kernel(os.path.realpath(att.folder))
+        else "unseen"
+    )
 
 
-_beats: dict[str, tuple] = {}  # heartbeat file -> (content, when this content was first seen, whether another was seen before)
+# heartbeat file -> (content, when this content was first seen, whether another was seen before)
+_beats: dict[str, tuple] = {}
 
 
 def moves(att: Attempt) -> bool:
-    """Was its heartbeat seen to change in the last FRESH_S? By content: the times in it are of another machine's clock."""
+    """Was its heartbeat seen to change in the last FRESH_S? By content:
+    the times in it are of another machine's clock."""
     try:
         content = read_regular(att.path(HEARTBEAT), JSON_MAX)
     except (OSError, ValueError):
@@ -83,9 +92,12 @@ def notify_watchers(att: Attempt) -> None:
 
 
 def observe(root: str, run_id: str) -> dict:
-    """What can be seen of a run now. Read-only. Takes up to STILL_BEAT_S for a run of another PID namespace or node."""
+    """What can be seen of a run now. Read-only.
+    Takes up to STILL_BEAT_S for a run of another PID namespace or node."""
     seen = glance(root, run_id)
-    while seen["phase"] == "unseen" and in_doubt(Attempt(os.path.join(root, "runs", run_id), seen["attempt"])):
+    while seen["phase"] == "unseen" and in_doubt(
+        Attempt(os.path.join(root, "runs", run_id), seen["attempt"])
+    ):
         time.sleep(0.1)
         seen = glance(root, run_id)
     return seen
@@ -94,29 +106,67 @@ def observe(root: str, run_id: str) -> dict:
 def glance(root: str, run_id: str) -> dict:
     """What can be seen of a run at once. Files that cannot be used are named in `broken`."""
     run_dir = os.path.join(root, "runs", run_id)
-    seen = {"id": run_id, "attempt": None, "phase": "absent", "attempts": [], "started_at": None, "heartbeat_at": None,
-            "heartbeat_age_s": None, "used_s": 0.0, "limits_seq": None, "waits_for_input": False, "out_bytes": 0, "err_bytes": 0,
-            "telemetry": None, "exit": None,
-            "keep": None, "run_pid": None, "broken": {}, "stalled": None, "owner": None}
+    seen = {
+        "id": run_id,
+        "attempt": None,
+        "phase": "absent",
+        "attempts": [],
+        "started_at": None,
+        "heartbeat_at": None,
+        "heartbeat_age_s": None,
+        "used_s": 0.0,
+        "limits_seq": None,
+        "waits_for_input": False,
+        "out_bytes": 0,
+        "err_bytes": 0,
+        "telemetry": None,
+        "exit": None,
+        "keep": None,
+        "run_pid": None,
+        "broken": {},
+        "stalled": None,
+        "owner": None,
+    }
     if not valid_id(run_id) or not os.path.isdir(run_dir) or os.path.islink(run_dir):
         return seen
     numbers = attempt_numbers(run_dir)
     seen["owner"] = owner_of(run_dir)
-    seen.update(phase="staged", attempts=numbers, keep=read_json(os.path.join(run_dir, KEEP_WISH)), broken=flaws(run_dir, numbers))
+    seen.update(
+        phase="staged",
+        attempts=numbers,
+        keep=read_json(os.path.join(run_dir, KEEP_WISH)),
+        broken=flaws(run_dir, numbers),
+    )
     if not numbers:
         return seen
     att = Attempt(run_dir, numbers[-1])
     record, ended, beat = att.json(AGENT) or {}, att.json(EXIT), att.json(HEARTBEAT) or {}
-    seen.update(attempt=att.n, started_at=record.get("started_at"), exit=ended, run_pid=(record.get("run") or {}).get("pid"),
-                heartbeat_at=beat.get("at"), limits_seq=beat.get("limits_seq"), out_bytes=size_of(att.path(OUT)),
-                err_bytes=size_of(att.path(ERR)),
-                telemetry=last_sample(att.path(TELEMETRY)))
-    seen["used_s"] = round(number((ended or beat).get("used_s")) + sum(used_by(att.sibling(n)) for n in numbers[:-1]), 3)
+    seen.update(
+        attempt=att.n,
+        started_at=record.get("started_at"),
+        exit=ended,
+        run_pid=(record.get("run") or {}).get("pid"),
+        heartbeat_at=beat.get("at"),
+        limits_seq=beat.get("limits_seq"),
+        out_bytes=size_of(att.path(OUT)),
+        err_bytes=size_of(att.path(ERR)),
+        telemetry=last_sample(att.path(TELEMETRY)),
+    )
+    seen["used_s"] = round(
+        number((ended or beat).get("used_s")) + sum(used_by(att.sibling(n)) for n in numbers[:-1]), 3
+    )
     if beat:
         here = same_kernel(record.get("machine"), machine_identity())
-        seen["heartbeat_age_s"] = round(time.monotonic() - number(beat.get("mono")) if here else time.time() - number(beat.get("at")), 3)
-    elif ended is None and same_kernel(record.get("machine"), machine_identity()) and record.get("started_mono"):
-        seen["heartbeat_age_s"] = round(time.monotonic() - number(record["started_mono"]), 3)  # frozen before its first
+        seen["heartbeat_age_s"] = round(
+            time.monotonic() - number(beat.get("mono")) if here else time.time() - number(beat.get("at")), 3
+        )
+    elif (
+        ended is None
+        and same_kernel(record.get("machine"), machine_identity())
+        and record.get("started_mono")
+    ):
+        # frozen before its first
+        seen["heartbeat_age_s"] = round(time.monotonic() - number(record["started_mono"]), 3)
     seen["phase"] = phase_of(att, record, ended, beat)
     seen["stalled"] = beat.get("stalled") if seen["phase"] == "running" else None
     seen["waits_for_input"] = bool(beat.get("waits_for_input")) and seen["phase"] == "running"
@@ -126,8 +176,15 @@ def glance(root: str, run_id: str) -> dict:
 def flaws(run_dir: str, attempts: list[int]) -> dict[str, str]:
     """Name of each file of a run that cannot be used -> why."""
     places = [(run_dir, (SPEC, LIMITS, KEEP_WISH))]
-    places += [(os.path.join(run_dir, ATTEMPTS, str(n)), (AGENT, HEARTBEAT, STATUS, STOP, EXIT)) for n in attempts[-1:]]
-    found = {os.path.relpath(path, run_dir): flaw(path) for folder, names in places for path in (os.path.join(folder, n) for n in names)}
+    places += [
+        (os.path.join(run_dir, ATTEMPTS, str(n)), (AGENT, HEARTBEAT, STATUS, STOP, EXIT))
+        for n in attempts[-1:]
+    ]
+    found = {
+        os.path.relpath(path, run_dir): flaw(path)
+        for folder, names in places
+        for path in (os.path.join(folder, n) for n in names)
+    }
     return {name: why for name, why in found.items() if why}
 
 
@@ -149,8 +206,12 @@ def phase_of(att: Attempt, record: dict, ended: dict | None, beat: dict) -> str:
 
 
 def is_fresh(att: Attempt, beat: dict) -> bool:
-    """Was the heartbeat written just now? It tells of living caretakers where agent.json was spoilt; they write that anew."""
-    return os.path.lexists(att.path(AGENT)) and 0 <= time.monotonic() - number(beat.get("mono"), -FRESH_S) < FRESH_S
+    """Was the heartbeat written just now? It tells of living caretakers where agent.json was spoilt;
+    they write that anew."""
+    return (
+        os.path.lexists(att.path(AGENT))
+        and 0 <= time.monotonic() - number(beat.get("mono"), -FRESH_S) < FRESH_S
+    )
 
 
 def open_door(att: Attempt) -> socket.socket | None:
@@ -162,7 +223,8 @@ def open_door(att: Attempt) -> socket.socket | None:
 
 
 def door_state(att: Attempt) -> str:
-    """"open" while a process listens at the holder's socket, "closed" when none does, "missing" without a socket, else "unknown"."""
+    """"open" while a process listens at the holder's socket, "closed" when none does, "missing" without a
+    socket, else "unknown"."""
     try:
         knock(att).close()
     except (BlockingIOError, InterruptedError):

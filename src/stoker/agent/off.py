@@ -47,7 +47,8 @@ def off_home(root: str, body: dict) -> None:
 
 
 def off_queue(root: str, body: dict) -> None:
-    """So many runs of this owner wait for the machine: {"owner", "count"}. Said again it changes nothing, so its time goes on."""
+    """So many runs of this owner wait for the machine: {"owner", "count"}.
+    Said again it changes nothing, so its time goes on."""
     owner = body.get("owner")
     if not valid_owner(owner):
         raise Problem("usage", "not an owner")
@@ -67,7 +68,11 @@ def off_now(root: str, body: dict) -> dict:
         busy = not lock(fd, fcntl.LOCK_EX, WAIT_S)
         os.close(fd)
         if busy or look.working:
-            raise Problem("state", "runs are active on the machine" + (": " + ", ".join(look.working[:5]) if look.working else ""))
+            raise Problem(
+                "state",
+                "runs are active on the machine"
+                + (": " + ", ".join(look.working[:5]) if look.working else ""),
+            )
     if look.queues or look.staged:
         raise Problem("state", "runs are waiting to start on the machine")
     if not look.orders:
@@ -93,8 +98,21 @@ def off_look(root: str, body: dict) -> dict:
     roots = registered(root)
     look = Look(roots)
     state = read_json(os.path.join(root, OFF, STATE)) or {}
-    return {"orders": look.orders, "watchman": bool(watchman(root)), "owed": look.owed, "working": look.working, "state": state,
-            "at": time.time()}
+    return {
+        "orders": look.orders,
+        "watchman": bool(watchman(root)),
+        "owed": look.owed,
+        "working": look.working,
+        "state": state,
+        "at": time.time(),
+    }
 
 
-WORDS = {"order": off_order, "home": off_home, "queue": off_queue, "now": off_now, "withdraw": off_withdraw, "look": off_look}
+WORDS = {
+    "order": off_order,
+    "home": off_home,
+    "queue": off_queue,
+    "now": off_now,
+    "withdraw": off_withdraw,
+    "look": off_look,
+}

@@ -1,7 +1,8 @@
 """Orders to switch the machine off, as files in ROOT/off, and what stands in the way of it.
 
-`order-OWNER.json` is a server's wish, `queue-OWNER.json` says that it has runs that wait for this machine, `now.json` that a person wants
-it now, `watchman.json` is the watchman's. A run whose files are at home has `home.json` in its folder.
+`order-OWNER.json` is a server's wish, `queue-OWNER.json` says that it has runs that wait for this machine,
+`now.json` that a person wants it now, `watchman.json` is the watchman's.
+A run whose files are at home has `home.json` in its folder.
 """
 
 from __future__ import annotations
@@ -26,14 +27,23 @@ def off_files(root: str, prefix: str) -> list[str]:
     """Paths of the files in ROOT/off that begin so."""
     folder = os.path.join(root, OFF)
     try:
-        return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.startswith(prefix) and name.endswith(".json"))
+        return sorted(
+            os.path.join(folder, name)
+            for name in os.listdir(folder)
+            if name.startswith(prefix) and name.endswith(".json")
+        )
     except OSError:
         return []
 
 
 def orders(roots: list[str]) -> list[dict]:
     """The wishes of all servers, the newest last; what cannot be used is passed over."""
-    found = [body for root in roots for path in off_files(root, ORDER) if (body := read_json(path) or {}) and is_order(body)]
+    found = [
+        body
+        for root in roots
+        for path in off_files(root, ORDER)
+        if (body := read_json(path) or {}) and is_order(body)
+    ]
     return sorted(found, key=lambda body: number(body.get("at")))
 
 
@@ -68,7 +78,9 @@ class Look:
         self.owed: list[str] = []  # runs whose files are not at home
         self.staged: list[str] = []  # runs that have not begun
         self.known: set[tuple] = set()  # changes when a run comes or begins again
-        self.now = [path for root in roots for path in off_files(root, NOW[:-5]) if os.path.basename(path) == NOW]
+        self.now = [
+            path for root in roots for path in off_files(root, NOW[:-5]) if os.path.basename(path) == NOW
+        ]
         self.queues = [(path, stamp_of(path)) for root in roots for path in off_files(root, QUEUE)]
         for root in roots:
             for run_id in run_ids(root):
@@ -93,7 +105,10 @@ class Look:
     def key(self) -> str:
         """Changes with every start of a run, and every word of a server whose runs wait."""
         import hashlib  # here, since each start reads this file
-        return hashlib.sha256(repr((sorted(self.known), self.queues)).encode("utf-8", "backslashreplace")).hexdigest()
+
+        return hashlib.sha256(
+            repr((sorted(self.known), self.queues)).encode("utf-8", "backslashreplace")
+        ).hexdigest()
 
     def wait_s(self, name: str) -> float:
         """Of all the orders the most patient one."""
@@ -105,7 +120,8 @@ class Look:
 
 
 def was_here(root: str) -> bool:
-    """Whether a watchman has begun since the boot. A machine that somebody switched on again stays on until a run starts there."""
+    """Whether a watchman has begun since the boot.
+    A machine that somebody switched on again stays on until a run starts there."""
     return (read_json(os.path.join(root, OFF, STATE)) or {}).get("boot") == this_boot()
 
 

@@ -20,8 +20,9 @@ SPLICE_F_NONBLOCK = 2
 
 
 class LogWriter:
-    """The one writer of a log. A full disk never blocks the run: bytes that do not fit are counted, and a line in the log says so
-    once there is room again. A log that somebody cuts is written on from its new end. Of both, `on_gap` is told."""
+    """The one writer of a log. A full disk never blocks the run:
+    bytes that do not fit are counted, and a line in the log says so once there is room again.
+    A log that somebody cuts is written on from its new end. Of both, `on_gap` is told."""
 
     def __init__(self, att: Attempt, name: str, on_gap: object) -> None:
         self.path, self.name, self.on_gap = att.path(name), name, on_gap
@@ -75,12 +76,20 @@ class LogWriter:
             return
         self.cuts += 1
         if self.cuts <= GAPS_MAX:  # a run may do it all the time
-            self.on_gap({"bytes": here - size, "offset": size, "log": self.name, "why": "another program truncated the log"})
+            self.on_gap(
+                {
+                    "bytes": here - size,
+                    "offset": size,
+                    "log": self.name,
+                    "why": "another program truncated the log",
+                }
+            )
 
 
 class Moves:
-    """A number in a file of the attempt, odd while bytes are on their way from a pipe into a log. Whoever wants to know how much was
-    printed adds what the pipe and the log hold, and looks at the number before and after."""
+    """A number in a file of the attempt, odd while bytes are on their way from a pipe into a log.
+    Whoever wants to know how much was printed adds what the pipe and the log hold, and looks at the number
+    before and after."""
 
     def __init__(self, att: Attempt) -> None:
         self.fd, self.count = os.open(att.path(MOVES), WRITE, 0o644), 0
@@ -104,8 +113,9 @@ class Moves:
 
 
 class Turns:
-    """The order in which bytes came into the two logs: a number in a file at each change from one log to the other, twice the size of
-    the log that is left, and 1 more if that is the one of standard error. Written before the first byte after the change."""
+    """The order in which bytes came into the two logs:
+    a number in a file at each change from one log to the other, twice the size of the log that is left, and 1
+    more if that is the one of standard error. Written before the first byte after the change."""
 
     def __init__(self, att: Attempt, writers: list[LogWriter]) -> None:
         self.path, self.writers = att.path(TURNS), writers
@@ -136,9 +146,10 @@ class Turns:
 class Outlet:
     """The reading end of a pipe that the run prints into, and the way from there into a log.
 
-    The kernel moves the pages (splice): from the run's pipe into one of ours, from there into the log, so that the run never
-    waits for our disk while its pipe has room. Both pipes and the log's position outlive the holder in the agent proper, which
-    goes on where it stopped. Where there is no splice (before Python 3.10, odd file systems) the bytes are read and written.
+    The kernel moves the pages (splice): from the run's pipe into one of ours, from there into the log, so
+    that the run never waits for our disk while its pipe has room.
+    Both pipes and the log's position outlive the holder in the agent proper, which goes on where it stopped.
+    Where there is no splice (before Python 3.10, odd file systems) the bytes are read and written.
     """
 
     def __init__(self, source: int, writer: LogWriter, moves: Moves, turns: Turns | None) -> None:
@@ -153,8 +164,9 @@ class Outlet:
         return {self.source, self.writer.fd, self.moves.fd, turns, *(self.between or ())} - {-1}
 
     def rest(self, size: int) -> float:
-        """After a move: when the next one is due; 0 for at the next word. A run that prints little and often costs a waking each time,
-        so the pauses become longer; one that prints much is never kept waiting, nor is a line after a silence."""
+        """After a move: when the next one is due; 0 for at the next word.
+        A run that prints little and often costs a waking each time, so the pauses become longer;
+        one that prints much is never kept waiting, nor is a line after a silence."""
         now = time.monotonic()
         if now - self.moved_at > OFTEN_S or size > PIPE // 2:
             self.pause, self.small = 0.0, 0
@@ -170,14 +182,17 @@ class Outlet:
         return self.due
 
     def move(self) -> int | None:
-        """Move what the pipe holds into the log. Gives how many bytes; None at the end, when nobody can write any more."""
+        """Move what the pipe holds into the log. Gives how many bytes;
+        None at the end, when nobody can write any more."""
         if self.source < 0:
             return None
         if self.turns:
             self.turns.take(self.writer, self.source)
         self.moves.begin()
         try:
-            return self._splice() if self.between and not self.writer.behind else self._copy(self.source, PIECE)
+            return (
+                self._splice() if self.between and not self.writer.behind else self._copy(self.source, PIECE)
+            )
         finally:
             self.moves.end()
 
@@ -224,7 +239,8 @@ class Outlet:
         return len(data)
 
     def adopt(self, on_gap: object) -> None:
-        """In the agent proper, once the holder is dead: first what it had taken out of the pipe and not written."""
+        """In the agent proper, once the holder is dead:
+        first what it had taken out of the pipe and not written."""
         self.writer.on_gap = on_gap
         if self.turns:
             self.turns.adopt()
@@ -233,7 +249,8 @@ class Outlet:
         self.moves.end()
 
     def finish(self) -> None:
-        """Move what is there now, and no more: somebody else's process may print into the pipe for ever. Then close it."""
+        """Move what is there now, and no more: somebody else's process may print into the pipe for ever.
+        Then close it."""
         left = bytes_waiting(self.source) if self.source >= 0 else 0
         while left > 0:
             left -= self.move() or left
@@ -250,8 +267,8 @@ class Outlet:
 
 
 def open_outlet(writer: LogWriter, moves: Moves, turns: Turns | None) -> tuple[Outlet, int]:
-    """A pipe into a log, and the end of it that the run gets. The run may open that end again by name (/dev/stderr): nothing is
-    emptied by that, as a file would be."""
+    """A pipe into a log, and the end of it that the run gets.
+    The run may open that end again by name (/dev/stderr): nothing is emptied by that, as a file would be."""
     source, target = os.pipe()
     os.set_blocking(source, False)
     return Outlet(source, writer, moves, turns), target

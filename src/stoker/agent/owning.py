@@ -25,11 +25,14 @@ def guard(run_dir: str) -> None:
     """Raises Problem for a run of somebody else."""
     owner = owner_of(run_dir)
     if asker and owner is not None and owner["id"] != asker[0]:
-        raise Problem("not_yours", "%s belongs to %s" % (os.path.basename(run_dir), owner["hint"] or owner["id"]))
+        raise Problem(
+            "not_yours", "%s belongs to %s" % (os.path.basename(run_dir), owner["hint"] or owner["id"])
+        )
 
 
 def verb_adopt(args: list[str]) -> None:
-    """adopt ROOT, with {"owner": {"id", "hint"}, "runs": [ID...]} on stdin: these runs belong to that owner from now on"""
+    """adopt ROOT, with {"owner": {"id", "hint"}, "runs": [ID...]} on stdin:
+    these runs belong to that owner from now on"""
     (root,), _ = arguments(args, 1, {})
     try:
         body = parse_json(sys.stdin.buffer.read(), {"owner": {"id": str, "hint": str}, "runs": [str]})
@@ -40,6 +43,8 @@ def verb_adopt(args: list[str]) -> None:
     for run_id in body.get("runs") or ():
         run_dir = os.path.join(os.path.abspath(root), "runs", run_id)
         if valid_id(run_id) and os.path.isdir(run_dir) and not os.path.islink(run_dir):
-            write_json(os.path.join(run_dir, OWNED), dict(owner, at=time.time(), before=owner_of(run_dir)), sync=True)
+            write_json(
+                os.path.join(run_dir, OWNED), dict(owner, at=time.time(), before=owner_of(run_dir)), sync=True
+            )
             taken.append(run_id)
     say({"taken": taken})

@@ -23,10 +23,12 @@ def verb_poll(args: list[str]) -> None:
         raise Problem("usage", verb_poll.__doc__ or "")
     root = os.path.abspath(args[0])
     looks = [glance(root, run_id) for run_id in args[1:] or run_ids(root)]
-    for look in looks:  # the times that `observe` waits began above: for all of them together it waits as long as for one
+    # the times that `observe` waits began above: for all of them together it waits as long as for one
+    for look in looks:
         seen = observe(root, look["id"]) if look["phase"] == "unseen" else look
         if seen["phase"] == "absent" and not os.path.isdir(os.path.join(root, "runs")):
-            raise Problem("away", "the folder %s does not exist" % root)  # a disk that is not mounted: its runs are not lost
+            # a disk that is not mounted: its runs are not lost
+            raise Problem("away", "the folder %s does not exist" % root)
         say(seen)
 
 
@@ -39,7 +41,11 @@ def verb_look(args: list[str]) -> None:
         for run_id, questions in asked.items():
             run_dir = os.path.join(root, "runs", run_id)
             seen = observe(root, run_id)
-            there = [] if seen["phase"] == "absent" else [QUESTIONS[what](run_dir, *words) for what, *words in questions]
+            there = (
+                []
+                if seen["phase"] == "absent"
+                else [QUESTIONS[what](run_dir, *words) for what, *words in questions]
+            )
             say({"id": run_id, "seen": seen, "answers": there})
     except (ValueError, KeyError, TypeError) as e:
         raise Problem("usage", "%s (%r)" % (verb_look.__doc__, e)) from None
@@ -70,7 +76,8 @@ def verb_watch(args: list[str]) -> None:
 
 
 def watch_loop(root: str, ear: socket.socket) -> None:
-    """All live runs at once and each 10 s, the others when they change. Runs that have ended cost one stat each round."""
+    """All live runs at once and each 10 s, the others when they change.
+    Runs that have ended cost one stat each round."""
     live: set[str] = set()
     ended: dict[str, tuple | None] = {}  # id -> stamp of its attempts folder when it had ended
     poller = select.poll()
@@ -98,7 +105,9 @@ def watch_loop(root: str, ear: socket.socket) -> None:
             next_round = now + 10.0
             present = set(run_ids(root))
             for run_id in sorted(present | live):
-                if run_id not in ended or ended[run_id] != stamp_of(os.path.join(root, "runs", run_id, ATTEMPTS)):
+                if run_id not in ended or ended[run_id] != stamp_of(
+                    os.path.join(root, "runs", run_id, ATTEMPTS)
+                ):
                     tell(run_id, False)
             for run_id in set(ended) - present:
                 del ended[run_id]

@@ -77,8 +77,10 @@ def lives(known: dict | None) -> bool:
 
 
 class Stillness:
-    """Whether a process stands still (SIGSTOP, a debugger): at several looks in a row it was stopped and had not run in between.
-    The looks are the ticks of whoever looks: what suspends both, a sleeping laptop or a paused container, is never seen."""
+    """Whether a process stands still (SIGSTOP, a debugger):
+    at several looks in a row it was stopped and had not run in between.
+    The looks are the ticks of whoever looks: what suspends both,
+    a sleeping laptop or a paused container, is never seen."""
 
     def __init__(self, known: dict | None) -> None:
         self.known = known or {}
@@ -105,28 +107,39 @@ def stopped_mark(known: dict) -> bytes:
 
 
 def status_of_dead(known: dict) -> int | None:
-    """The wait status of a process that has ended and that nobody has waited for; None where the kernel does not say."""
+    """The wait status of a process that has ended and that nobody has waited for;
+    None where the kernel does not say."""
     me, group = str(os.geteuid()), str(os.getegid())
     try:
         lines = read_bytes("/proc/%d/status" % known["pid"]).decode("utf-8", "replace").splitlines()
         raw = read_bytes("/proc/%d/stat" % known["pid"])
     except (KeyError, OSError):
         return None
-    if any(set(line.split()[1:]) != {own} for line in lines for name, own in (("Uid:", me), ("Gid:", group)) if line.startswith(name)):
+    if any(
+        set(line.split()[1:]) != {own}
+        for line in lines
+        for name, own in (("Uid:", me), ("Gid:", group))
+        if line.startswith(name)
+    ):
         return None  # a 0 may stand there for "not for you to know"
     p = Proc(known["pid"], raw)
     return int(raw.split()[-1]) if p.dead and p.start == known.get("start") else None
 
 
 def machine_identity() -> dict:
-    """Which machine, and since when: a restarted container keeps its host's boot id. STOKER_IDENTITY is the tests' seam."""
+    """Which machine, and since when: a restarted container keeps its host's boot id.
+    STOKER_IDENTITY is the tests' seam."""
     seam = os.environ.get("STOKER_IDENTITY")
     if seam:
         try:
             body = json.loads(seam)
         except ValueError:
             body = None
-        return body if isinstance(body, dict) else {"hostname": os.uname().nodename, "boot_id": seam, "init_start": 0}
+        return (
+            body
+            if isinstance(body, dict)
+            else {"hostname": os.uname().nodename, "boot_id": seam, "init_start": 0}
+        )
     try:
         boot = read_bytes("/proc/sys/kernel/random/boot_id").decode().strip()
     except OSError:
@@ -136,15 +149,24 @@ def machine_identity() -> dict:
     except OSError:
         pid_ns = None
     first = proc(1)
-    return {"hostname": os.uname().nodename, "boot_id": boot, "init_start": first.start if first else None, "pid_ns": pid_ns}
+    return {
+        "hostname": os.uname().nodename,
+        "boot_id": boot,
+        "init_start": first.start if first else None,
+        "pid_ns": pid_ns,
+    }
 
 
 def same_place(one: object, here: dict) -> bool:
-    """May pids of `one` be looked up `here`? A host's name may change while it runs, so it does not count. Records of earlier versions do
-    not name their PID namespace."""
+    """May pids of `one` be looked up `here`? A host's name may change while it runs, so it does not count.
+    Records of earlier versions do not name their PID namespace."""
     if not isinstance(one, dict):
         return False
-    keys = ("boot_id", "init_start", "pid_ns") if one.get("pid_ns") and here.get("pid_ns") else ("boot_id", "init_start")
+    keys = (
+        ("boot_id", "init_start", "pid_ns")
+        if one.get("pid_ns") and here.get("pid_ns")
+        else ("boot_id", "init_start")
+    )
     return all(one.get(k) == here.get(k) for k in keys)
 
 
@@ -202,7 +224,8 @@ def name_process(name: str) -> None:
 
 
 def become_subreaper() -> bool:
-    """Orphans below us become our children. Kept over exec. Without ctypes they are found by session and mark alone."""
+    """Orphans below us become our children. Kept over exec.
+    Without ctypes they are found by session and mark alone."""
     try:
         import ctypes
         return ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0) == 0

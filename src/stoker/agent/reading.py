@@ -1,4 +1,5 @@
-"""Files of run folders, read: regular ones only, a bounded number of bytes, fields of the kinds that a table names."""
+"""Files of run folders, read: regular ones only, a bounded number of bytes,
+fields of the kinds that a table names."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class Broken(ValueError):
 
 
 def open_regular(path: str) -> int:
-    """A descriptor to read a regular file. Never waits. Raises OSError, and Broken for a pipe, a device, a socket or a folder."""
+    """A descriptor to read a regular file. Never waits.
+    Raises OSError, and Broken for a pipe, a device, a socket or a folder."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -37,7 +39,8 @@ def open_regular(path: str) -> int:
 
 
 def read_regular(path: str, limit: int) -> bytes:
-    """What a regular file holds. Raises OSError, and Broken where it is none or holds more than `limit` bytes."""
+    """What a regular file holds. Raises OSError,
+    and Broken where it is none or holds more than `limit` bytes."""
     with open(open_regular(path), "rb") as f:
         data = f.read(limit + 1)
     if len(data) > limit:
@@ -46,9 +49,11 @@ def read_regular(path: str, limit: int) -> bytes:
 
 
 def load_json(path: str, kinds: object = None, limit: int = JSON_MAX) -> dict:
-    """The JSON object in a file of a run folder, whose fields are of these kinds (see `misfit`; without them those that FILES has for its
-    name). Raises OSError, and Broken for anything else."""
-    return parse_json(read_regular(path, limit), FILES.get(os.path.basename(path), dict) if kinds is None else kinds)
+    """The JSON object in a file of a run folder, whose fields are of these kinds (see `misfit`;
+    without them those that FILES has for its name). Raises OSError, and Broken for anything else."""
+    return parse_json(
+        read_regular(path, limit), FILES.get(os.path.basename(path), dict) if kinds is None else kinds
+    )
 
 
 def parse_json(data: bytes, kinds: object) -> dict:
@@ -80,15 +85,20 @@ NO_BRACKETS = bytes(c for c in range(256) if c not in b"[]{}")
 
 
 def misfit(value: object, kind: object) -> str | None:
-    """Where in `value` something is not of its kind, as "run.pid"; None where all is well. Null is of each kind.
+    """Where in `value` something is not of its kind, as "run.pid"; None where all is well.
+    Null is of each kind.
 
-    Kinds: a type (float stands for all numbers); TIME; {name: kind} of the known fields of an object, "*" for all others; [kind] of the
-    members of a list.
+    Kinds: a type (float stands for all numbers); TIME; {name:
+    kind} of the known fields of an object, "*" for all others; [kind] of the members of a list.
     """
     if value is None:
         return None
     if kind == TIME:
-        return None if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < TIME_MAX else ""
+        return (
+            None
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < TIME_MAX
+            else ""
+        )
     if isinstance(kind, (dict, list)) and not isinstance(value, type(kind)):
         return ""
     if isinstance(kind, dict):
@@ -110,32 +120,125 @@ def misfit(value: object, kind: object) -> str | None:
 
 TIME = "time"
 PROCESS = {"pid": int, "start": int, "sid": int}
-SAMPLE = {"at": TIME, "t": float, "cpu_percent": float, "rss_bytes": float, "processes": int, "disk_free_bytes": float,
-          "inodes_free": float, "out_bytes": int, "err_bytes": int,
-          "gpus": [{"uuid": str, "index": int, "busy_percent": float, "memory_bytes": float}]}
-MANIFEST_KINDS = {"complete": bool, "bulk": [str], "files": [{"path": str, "size": int, "mtime_ns": int, "sha256": str}]}
-FILES = {  # what the files that others than their writer read must hold: name -> kinds of the fields that are looked at
-    SPEC: {"id": str, "name": str, "command": [str], "argv": [str], "folder": str, "copy": bool, "stdin": str, "tty": bool, "home": str,
-           "resume": str, "audit": bool, "hooks": bool, "settings": dict, "inherit": dict, "grace_s": [float], "restarts": int,
-           "retry_reasons": [str], "backoff_s": float, "unbuffered": bool, "split_stderr": bool, "machine_env": bool},
+SAMPLE = {
+    "at": TIME,
+    "t": float,
+    "cpu_percent": float,
+    "rss_bytes": float,
+    "processes": int,
+    "disk_free_bytes": float,
+    "inodes_free": float,
+    "out_bytes": int,
+    "err_bytes": int,
+    "gpus": [{"uuid": str, "index": int, "busy_percent": float, "memory_bytes": float}],
+}
+MANIFEST_KINDS = {
+    "complete": bool,
+    "bulk": [str],
+    "files": [{"path": str, "size": int, "mtime_ns": int, "sha256": str}],
+}
+# what the files that others than their writer read must hold: name -> kinds of the fields that are looked at
+FILES = {
+    SPEC: {
+        "id": str,
+        "name": str,
+        "command": [str],
+        "argv": [str],
+        "folder": str,
+        "copy": bool,
+        "stdin": str,
+        "tty": bool,
+        "home": str,
+        "resume": str,
+        "audit": bool,
+        "hooks": bool,
+        "settings": dict,
+        "inherit": dict,
+        "grace_s": [float],
+        "restarts": int,
+        "retry_reasons": [str],
+        "backoff_s": float,
+        "unbuffered": bool,
+        "split_stderr": bool,
+        "machine_env": bool,
+    },
     LIMITS: {"seq": int, "time_s": float},
     KEEP_WISH: {"at": TIME, "seq": int, "time_s": float},
-    AGENT: {"attempt": int, "machine": dict, "holder": PROCESS, "agent": PROCESS, "run": PROCESS, "started_at": TIME,
-            "started_mono": float, "tty": bool, "argv": [str], "cwd": str, "log_before": {"cgroup_oom_kill": int, "vmstat_oom_kill": int}},
-    HEARTBEAT: {"at": TIME, "mono": float, "phase": str, "used_s": float, "limits_seq": int, "waits_for_input": bool, "out_bytes": int,
-                "err_bytes": int, "ladder": str},
+    AGENT: {
+        "attempt": int,
+        "machine": dict,
+        "holder": PROCESS,
+        "agent": PROCESS,
+        "run": PROCESS,
+        "started_at": TIME,
+        "started_mono": float,
+        "tty": bool,
+        "argv": [str],
+        "cwd": str,
+        "log_before": {"cgroup_oom_kill": int, "vmstat_oom_kill": int},
+    },
+    HEARTBEAT: {
+        "at": TIME,
+        "mono": float,
+        "phase": str,
+        "used_s": float,
+        "limits_seq": int,
+        "waits_for_input": bool,
+        "out_bytes": int,
+        "err_bytes": int,
+        "ladder": str,
+    },
     STATUS: {"status": int, "ended_mono": float, "ended_at": TIME, "used_s": float, "start_failed": str},
     STOP: {"reason": str, "grace_s": [float], "at": TIME},
-    EXIT: {"attempt": int, "code": int, "signal": int, "signal_name": str, "reason": str, "started_at": TIME, "ended_at": TIME,
-           "used_s": float, "out_bytes": int, "err_bytes": int, "gaps": [dict], "restart": {"attempt": int, "at": TIME, "mono": float},
-           "leftovers": {"found": [{"pid": int, "name": str}], "survivors": [{"pid": int, "name": str, "state": str}],
-                         "spared": [{"pid": int, "name": str}]},
-           "evidence": {"exception": {"type": str, "message": str, "file": str, "line": int, "rank": int}, "hint_text": str,
-                        "code": int, "signal_name": str}},
-    ORDER: {"pid": int, "attempt": int, "image": int, "step": int, "from_step": int, "limit_s": float, "cwd": str},
+    EXIT: {
+        "attempt": int,
+        "code": int,
+        "signal": int,
+        "signal_name": str,
+        "reason": str,
+        "started_at": TIME,
+        "ended_at": TIME,
+        "used_s": float,
+        "out_bytes": int,
+        "err_bytes": int,
+        "gaps": [dict],
+        "restart": {"attempt": int, "at": TIME, "mono": float},
+        "leftovers": {
+            "found": [{"pid": int, "name": str}],
+            "survivors": [{"pid": int, "name": str, "state": str}],
+            "spared": [{"pid": int, "name": str}],
+        },
+        "evidence": {
+            "exception": {"type": str, "message": str, "file": str, "line": int, "rank": int},
+            "hint_text": str,
+            "code": int,
+            "signal_name": str,
+        },
+    },
+    ORDER: {
+        "pid": int,
+        "attempt": int,
+        "image": int,
+        "step": int,
+        "from_step": int,
+        "limit_s": float,
+        "cwd": str,
+    },
     VERDICT: {"verdict": str, "why": str},
-    AUDITS: {"audits": [{"verdict": str, "why": str, "attempt": int, "image": int, "step": int, "from_step": int, "at": TIME,
-                         "spare_core": bool}]},
+    AUDITS: {
+        "audits": [
+            {
+                "verdict": str,
+                "why": str,
+                "attempt": int,
+                "image": int,
+                "step": int,
+                "from_step": int,
+                "at": TIME,
+                "spare_core": bool,
+            }
+        ]
+    },
 }
 
 

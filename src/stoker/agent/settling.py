@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 
 def forget_images(att: Attempt) -> None:
-    """It ended well, and begins anew should it be started again: what exact resume kept to come back goes, twice the training's state."""
+    """It ended well, and begins anew should it be started again:
+    what exact resume kept to come back goes, twice the training's state."""
     try:
         resume = att.open_folder(RESUME)
     except OSError:
@@ -35,7 +36,8 @@ def forget_images(att: Attempt) -> None:
     aside = "ended-%d" % att.n
     try:
         remove_at(resume, aside)
-        os.rename("images", aside, src_dir_fd=resume, dst_dir_fd=resume)  # at once: half an image is never found
+        # at once: half an image is never found
+        os.rename("images", aside, src_dir_fd=resume, dst_dir_fd=resume)
     except OSError:
         pass
     for name in (aside, "log", "log.old"):  # without images the log leads nowhere
@@ -47,7 +49,8 @@ def forget_images(att: Attempt) -> None:
 
 
 def files_stand_back(att: Attempt) -> bool:
-    """Whether a life on its way to an image has put the user's files back, and was killed before it was certain of the image."""
+    """Whether a life on its way to an image has put the user's files back, and was killed before it was
+    certain of the image."""
     try:
         resume = att.open_folder(RESUME)
     except OSError:
@@ -61,19 +64,43 @@ def files_stand_back(att: Attempt) -> bool:
 
 
 def give_files_back(att: Attempt) -> None:
-    """The user's files are again as that life found them: by the run's own hooks, in a process that belongs to the run. Where that cannot
-    be, the first process of the next attempt does it."""
+    """The user's files are again as that life found them:
+    by the run's own hooks, in a process that belongs to the run.
+    Where that cannot be, the first process of the next attempt does it."""
     hooks = os.path.realpath(os.path.join(att.run_dir, HOOKS))
     if not files_stand_back(att) or not os.path.isdir(hooks):
         return
     import subprocess
-    here = "stoker_hooks.resume.world" if os.path.isdir(os.path.join(hooks, "stoker_hooks/resume")) else "stoker_hooks.ghost"
-    code = "import sys; sys.path.insert(0, sys.argv[1]); from %s import as_found; as_found.at_the_end(sys.argv[2])" % here
-    env = {**{name: os.environ[name] for name in LOGIN_ENV if name in os.environ}, RUN_MARK: att.id, RUN_DIR_MARK: att.run_dir,
-           "STOKER_ATTEMPT": str(att.n)}
+
+    here = (
+        "stoker_hooks.resume.world"
+        if os.path.isdir(os.path.join(hooks, "stoker_hooks/resume"))
+        else "stoker_hooks.ghost"
+    )
+    code = (
+        (
+            "import sys; sys.path.insert(0, sys.argv[1]); from %s import as_found; "
+            "as_found.at_the_end(sys.argv[2])"
+        )
+        % here
+    )
+    env = {
+        **{name: os.environ[name] for name in LOGIN_ENV if name in os.environ},
+        RUN_MARK: att.id,
+        RUN_DIR_MARK: att.run_dir,
+        "STOKER_ATTEMPT": str(att.n),
+    }
     try:
-        subprocess.run([sys.executable, "-I", "-S", "-B", "-c", code, hooks, os.path.join(att.run_dir, RESUME)], cwd="/", env=env,
-                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=GIVE_BACK_S, check=False)
+        subprocess.run(
+            [sys.executable, "-I", "-S", "-B", "-c", code, hooks, os.path.join(att.run_dir, RESUME)],
+            cwd="/",
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=GIVE_BACK_S,
+            check=False,
+        )
     except (OSError, subprocess.SubprocessError):
         log_exception()
 
@@ -83,13 +110,21 @@ def mind_files(att: Attempt) -> None:
     give_files_back(att)
     resume = os.path.join(att.run_dir, RESUME)
     if files_stand_back(att):
-        raise Problem("state", "the folder has older files: a resume was interrupted, and the newer files in %s/undo could not be "
-                      "restored. To retry, start the run again; to give up the newer files, remove %s/%s"
-                      % (resume, resume, PUT_BACK))
+        raise Problem(
+            "state",
+            "the folder has older files: a resume was interrupted, and the newer files in %s/undo could "
+            "not be "
+            "restored. To retry, start the run again; to give up the newer files, remove %s/%s"
+            % (resume, resume, PUT_BACK),
+        )
     for n in attempt_numbers(att.run_dir):
         kept = os.path.join(resume, "aside", str(n), "not-given-back")
         if os.path.isdir(kept):
-            raise Problem("state", "the only copy of some files is in %s; move them to their place, or remove that folder" % kept)
+            raise Problem(
+                "state",
+                "the only copy of some files is in %s; move them to their place, or remove that folder"
+                % kept,
+            )
 
 
 def settle(att: Attempt, reason: str = "", detail: str = "") -> None:
@@ -112,7 +147,8 @@ def settle(att: Attempt, reason: str = "", detail: str = "") -> None:
     beat = att.json(HEARTBEAT) or {}
     used = number((status or beat).get("used_s"))
     if status is None and found and record.get("started_mono") is not None:
-        used = max(used, time.monotonic() - number(record.get("started_mono")))  # it ran on, unwatched, until now
+        # it ran on, unwatched, until now
+        used = max(used, time.monotonic() - number(record.get("started_mono")))
     if status is None and not reason:
         restarted = record.get("machine") is not None and not same_place(record.get("machine"), here)
         reason = "rebooted" if restarted else "agent_lost"

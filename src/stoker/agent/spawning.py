@@ -26,7 +26,10 @@ def run_environment(att: Attempt, spec: dict, cwd: str, gpus: str) -> dict[bytes
     try:
         packed = read_regular(os.path.join(att.run_dir, ENV), ENV_MAX)
     except (OSError, Broken):
-        packed = encode("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\0HOME=%s\0" % os.path.expanduser("~"))
+        packed = encode(
+            "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\0HOME=%s\0"
+            % os.path.expanduser("~")
+        )
     env = {}
     if spec.get("machine_env"):
         env = {encode(k): encode(v) for k, v in os.environ.items() if k in LOGIN_ENV or k.startswith("LC_")}
@@ -49,7 +52,8 @@ def run_environment(att: Attempt, spec: dict, cwd: str, gpus: str) -> dict[bytes
 
 def hook_environment(att: Attempt, spec: dict, env: dict[bytes, bytes], ours: dict[str, str]) -> None:
     """Our sitecustomize first in PYTHONPATH, and what it needs to know."""
-    hooks = os.path.realpath(os.path.join(att.run_dir, HOOKS))  # its own name: Python looks at words in it (base/vendor.py)
+    # its own name: Python looks at words in it (base/vendor.py)
+    hooks = os.path.realpath(os.path.join(att.run_dir, HOOKS))
     records, resume = os.path.join(att.folder, HOOKS), os.path.join(att.run_dir, RESUME)
     if not spec.get("hooks") or not os.path.isdir(hooks) or ":" in hooks:  # a colon would end the entry
         return
@@ -59,7 +63,9 @@ def hook_environment(att: Attempt, spec: dict, env: dict[bytes, bytes], ours: di
     except OSError:
         return  # a full disk: the run is worth more than what we would remember of it
     env[b"PYTHONPATH"] = b":".join([encode(hooks), *([env[b"PYTHONPATH"]] if env.get(b"PYTHONPATH") else [])])
-    ours.update({"STOKER_HOOKS": records, "STOKER_RESUME": spec.get("resume") or "off", "STOKER_RESUME_DIR": resume})
+    ours.update(
+        {"STOKER_HOOKS": records, "STOKER_RESUME": spec.get("resume") or "off", "STOKER_RESUME_DIR": resume}
+    )
     if spec.get("audit"):
         ours["STOKER_AUDIT"] = "on"
     if spec.get("settings"):
@@ -71,12 +77,13 @@ def hook_environment(att: Attempt, spec: dict, env: dict[bytes, bytes], ours: di
             pass  # it runs as the script has it
     if spec.get("resume") == "auto" and b"PYTHONHASHSEED" not in env:
         import zlib
-        ours["PYTHONHASHSEED"] = str(zlib.crc32(encode(att.id)))  # sets of text have the same order in each life
+        # sets of text have the same order in each life
+        ours["PYTHONHASHSEED"] = str(zlib.crc32(encode(att.id)))
 
 
 def open_pty(inherit: dict) -> tuple[int, int]:
-    """A pty whose output is not rewritten: the log gets the script's own bytes, the client restores CR LF. It has the size of the
-    terminal that asked before the run can look at it."""
+    """A pty whose output is not rewritten: the log gets the script's own bytes, the client restores CR LF.
+    It has the size of the terminal that asked before the run can look at it."""
     import termios
     try:
         master, slave = os.openpty()
@@ -113,9 +120,20 @@ def default_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-def become_run(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, *, stdio: list[int], slave: int, mask: int, report: int,
-               inherit: dict, group: str) -> None:
-    """In the forked child: a session of its own, default signals, nothing of ours left open; then exec. Never returns."""
+def become_run(
+    argv: list[bytes],
+    env: dict[bytes, bytes],
+    cwd: bytes,
+    *,
+    stdio: list[int],
+    slave: int,
+    mask: int,
+    report: int,
+    inherit: dict,
+    group: str,
+) -> None:
+    """In the forked child: a session of its own, default signals, nothing of ours left open; then exec.
+    Never returns."""
     step = "it"
     try:
         os.setsid()
@@ -147,7 +165,8 @@ def become_run(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, *, stdio:
 
 
 def take_over(inherit: dict) -> None:
-    """What the user's shell has, and not what the server had that happened to start first: CPUs, niceness, soft limits.
+    """What the user's shell has, and not what the server had that happened to start first:
+    CPUs, niceness, soft limits.
     What is not ours to raise stays as it is."""
     try:
         os.sched_setaffinity(0, [int(c) for c in inherit["cpus"]])
@@ -170,7 +189,8 @@ def take_over(inherit: dict) -> None:
 
 
 def exec_found(argv: list[bytes], env: dict[bytes, bytes]) -> None:
-    """exec along the run's own PATH. Raises Problem with a sentence that says what is wrong with the command."""
+    """exec along the run's own PATH.
+    Raises Problem with a sentence that says what is wrong with the command."""
     name = argv[0]
     shown = name.decode("utf-8", "replace")
     path = env.get(b"PATH", b"/usr/local/bin:/usr/bin:/bin")
@@ -182,8 +202,12 @@ def exec_found(argv: list[bytes], env: dict[bytes, bytes]) -> None:
         except (FileNotFoundError, NotADirectoryError):
             if os.path.exists(place):
                 first = read_bytes(os.fsdecode(place), 200).split(b"\n")[0]
-                named = first[2:].strip().decode("utf-8", "replace") if first.startswith(b"#!") else "its loader"
-                raise Problem("start_failed", "%s cannot run: its interpreter %s does not exist" % (shown, named)) from None
+                named = (
+                    first[2:].strip().decode("utf-8", "replace") if first.startswith(b"#!") else "its loader"
+                )
+                raise Problem(
+                    "start_failed", "%s cannot run: its interpreter %s does not exist" % (shown, named)
+                ) from None
         except PermissionError:
             denied = denied or place
         except OSError as e:
@@ -191,7 +215,10 @@ def exec_found(argv: list[bytes], env: dict[bytes, bytes]) -> None:
                 raise Problem("start_failed", "%s is not a program: it has no #! line" % shown) from None
             raise
     if denied is None:
-        raise Problem("start_failed", "%s: no such file" % shown if b"/" in name else "%s: no such command on PATH" % shown)
+        raise Problem(
+            "start_failed",
+            "%s: no such file" % shown if b"/" in name else "%s: no such command on PATH" % shown,
+        )
     if os.path.isdir(denied):
         raise Problem("start_failed", "%s is a folder" % shown)
     raise Problem("start_failed", "%s is not executable" % shown)

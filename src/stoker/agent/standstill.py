@@ -1,4 +1,5 @@
-"""Whether a run still moves, is quiet or stalled, and the lines in which its ranks and workers wait where it does not."""
+"""Whether a run still moves, is quiet or stalled,
+and the lines in which its ranks and workers wait where it does not."""
 
 from __future__ import annotations
 
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
 class StandStill:
     """Whether a run stands still, and where. Time is passed in.
 
-    Quiet: it has made steps, and none for max(30 s, 10 x the slowest hundredth), outside of an evaluation or a save. Stalled: no step, no
-    output, no bytes read or written for max(5 min, 10 x the same), or for what `--stall` says. Without `--stall` only a run whose
-    processes use torch can be stalled: others may mean to wait.
+    Quiet: it has made steps, and none for max(30 s, 10 x the slowest hundredth), outside of an evaluation or
+    a save. Stalled: no step, no output, no bytes read or written for max(5 min, 10 x the same), or for what
+    `--stall` says. Without `--stall` only a run whose processes use torch can be stalled:
+    others may mean to wait.
     """
 
     def __init__(self, att: Attempt, spec: dict, now: float, wall: float) -> None:
@@ -39,7 +41,8 @@ class StandStill:
         self.moved = self.stepped = now
         self.since = wall  # when it moved, or stepped, last
         try:
-            self.stepped = now - max(0.0, wall - os.stat(att.path(STEPS)).st_mtime)  # an agent before us has seen it
+            # an agent before us has seen it
+            self.stepped = now - max(0.0, wall - os.stat(att.path(STEPS)).st_mtime)
         except OSError:
             pass
 
@@ -54,7 +57,9 @@ class StandStill:
                 self.moved = now
             self.sizes = sizes
         if now >= self.next_io:
-            self.next_io = now + (STILL_LOOK_S if self.wanted_s <= 0 else min(STILL_LOOK_S, self.wanted_s / 4))
+            self.next_io = now + (
+                STILL_LOOK_S if self.wanted_s <= 0 else min(STILL_LOOK_S, self.wanted_s / 4)
+            )
             io = bytes_moved(members)
             if self.io != io:
                 self.moved = now
@@ -79,7 +84,13 @@ class StandStill:
 
     def told(self) -> dict:
         """For still.json and the heartbeat."""
-        return {"since": self.since, "quiet": self.quiet, "stalled": self.stalled, "text": self.text, "places": self.places}
+        return {
+            "since": self.since,
+            "quiet": self.quiet,
+            "stalled": self.stalled,
+            "text": self.text,
+            "places": self.places,
+        }
 
     def _judge(self, now: float, stepped: bool, members: list[Proc]) -> None:
         idle = now - max(self.moved, self.stepped)
@@ -98,8 +109,8 @@ class StandStill:
 
 
 def told_ends(att: Attempt) -> list[dict]:
-    """How processes of an attempt ended, as they say themselves: `{"pid", "rank", "uncaught"}`; `uncaught` is the exception that nobody
-    caught, `{"type", "message", "frames"}`, or None."""
+    """How processes of an attempt ended, as they say themselves: `{"pid", "rank", "uncaught"}`;
+    `uncaught` is the exception that nobody caught, `{"type", "message", "frames"}`, or None."""
     found = []
     for said in told_lines(att):
         if "uncaught" not in said:
@@ -107,8 +118,11 @@ def told_ends(att: Attempt) -> list[dict]:
         told = said["uncaught"]
         try:
             if told is not None:
-                told = {"type": str(told["type"]), "message": told["message"] if isinstance(told["message"], str) else None,
-                        "frames": [(str(file), int(line)) for file, line in told["frames"]]}
+                told = {
+                    "type": str(told["type"]),
+                    "message": told["message"] if isinstance(told["message"], str) else None,
+                    "frames": [(str(file), int(line)) for file, line in told["frames"]],
+                }
         except (TypeError, KeyError, ValueError):
             continue
         found.append({"pid": said["pid"], "rank": str(said.get("rank")), "uncaught": told})
@@ -131,7 +145,8 @@ def busy_since(att: Attempt) -> bool:
 
 
 def bytes_moved(members: list[Proc]) -> dict[int, int]:
-    """Process -> bytes that it has read and written. torchrun keeps in touch with itself all the time and does not count."""
+    """Process -> bytes that it has read and written.
+    torchrun keeps in touch with itself all the time and does not count."""
     found = {}
     for p in members:
         line = command_of(p.pid)
@@ -145,22 +160,32 @@ def bytes_moved(members: list[Proc]) -> dict[int, int]:
 
 
 def told_stacks(att: Attempt) -> dict[int, dict]:
-    """Pid -> {"signal", "fd", "path"}: the processes that write their stacks into a file when they get that signal."""
+    """Pid -> {"signal", "fd", "path"}:
+    the processes that write their stacks into a file when they get that signal."""
     told = {said["pid"]: said["stacks"] for said in told_lines(att) if isinstance(said.get("stacks"), dict)}
     within = os.path.join(os.path.realpath(att.path(HOOKS)), "stacks-")
-    return {pid: stacks for pid, stacks in told.items() if str(stacks.get("path")).startswith(within) and ".." not in str(stacks["path"])}
+    return {
+        pid: stacks
+        for pid, stacks in told.items()
+        if str(stacks.get("path")).startswith(within) and ".." not in str(stacks["path"])
+    }
 
 
 def places(att: Attempt, members: list[Proc], run: dict | None) -> list[dict]:
-    """Where each rank and worker waits: `{"pid", "rank"?, "worker"?, "file", "line", "function", "call"}`; `call` is "data", the function
-    of a library that the script's line is in, or "". Workers that wait for work are left out."""
+    """Where each rank and worker waits: `{"pid", "rank"?, "worker"?, "file", "line", "function", "call"}`;
+    `call` is "data", the function of a library that the script's line is in, or "".
+    Workers that wait for work are left out."""
     registered = told_stacks(att)
     by_pid = {p.pid: p for p in members}
     found = []
     workers: dict[int, int] = {}  # parent -> how many workers it has
     for p in sorted(members, key=lambda p: (p.start, p.pid))[:STACKS_MAX]:
         owner = p
-        while owner.pid not in registered and owner.ppid in by_pid and command_of(owner.ppid) == command_of(p.pid):
+        while (
+            owner.pid not in registered
+            and owner.ppid in by_pid
+            and command_of(owner.ppid) == command_of(p.pid)
+        ):
             owner = by_pid[owner.ppid]  # a fork has the handlers, and the open file, of its parent
         if owner.pid not in registered:
             continue
@@ -178,10 +203,14 @@ def places(att: Attempt, members: list[Proc], run: dict | None) -> list[dict]:
 
 
 def stacks_of(pid: int, stacks: dict) -> str:
-    """What this process writes when it is asked for its stacks; "" where it must not be asked, or does not answer."""
+    """What this process writes when it is asked for its stacks;
+    "" where it must not be asked, or does not answer."""
     sig, path = int(number(stacks.get("signal"))), str(stacks.get("path"))
     try:
-        if not catches(pid, sig) or os.readlink("/proc/%d/fd/%d" % (pid, int(number(stacks.get("fd"), -1)))) != path:
+        if (
+            not catches(pid, sig)
+            or os.readlink("/proc/%d/fd/%d" % (pid, int(number(stacks.get("fd"), -1)))) != path
+        ):
             return ""
         before = size_of(path)
         os.kill(pid, sig)
@@ -213,14 +242,18 @@ def frames_of(text: str) -> list[tuple[str, int, str]]:
         elif "most recent call first" in line:
             threads.append([])
             current = len(threads) - 1 if line.startswith("Current thread") else current
-    return threads[current] if threads else []  # the main thread is asked first; where it cannot, it is the last in the list
+    # the main thread is asked first; where it cannot, it is the last in the list
+    return threads[current] if threads else []
 
 
 def place_of(frames: list[tuple[str, int, str]], forked: bool = False) -> dict | None:
-    """The script's own line that it is in, and what is waited for there. None where none of its lines is. Below the start of a forked
-    process lie lines of its parent."""
+    """The script's own line that it is in, and what is waited for there.
+    None where none of its lines is. Below the start of a forked process lie lines of its parent."""
     import re
-    starts = next((i for i, f in enumerate(frames) if f[2] == "_bootstrap" and "multiprocessing" in f[0]), len(frames))
+
+    starts = next(
+        (i for i, f in enumerate(frames) if f[2] == "_bootstrap" and "multiprocessing" in f[0]), len(frames)
+    )
     frames = frames[:starts] if forked else frames
     hooks = re.compile(r"/hooks-importlib_bootstrap|/stoker_hooks/")
     library = re.compile(r"(/site-packages/|/dist-packages/|/lib/python\d|^<)")
@@ -237,7 +270,8 @@ def place_of(frames: list[tuple[str, int, str]], forked: bool = False) -> dict |
 
 
 def place_words(places: list[dict]) -> str:
-    """The places in words: "rank 0 waits in all_reduce (train.py, line 14), rank 1 waits in barrier (train.py, line 17)"."""
+    """The places in words: "rank 0 waits in all_reduce (train.py, line 14), rank 1 waits in barrier
+    (train.py, line 17)"."""
     ranks = len({p.get("rank") for p in places if "worker" not in p}) > 1
     told = []
     for p in places:
@@ -249,5 +283,7 @@ def place_words(places: list[dict]) -> str:
         doing = {"data": "waits for data at " + where, "": "is in %s (%s)" % (p["function"], where)}
         if "worker" in p:
             doing = {"": "is in %s (%s)" % (p["function"], where)}
-        told.append((who + " " if who else "") + doing.get(p["call"], "waits in %s (%s)" % (p["call"], where)))
+        told.append(
+            (who + " " if who else "") + doing.get(p["call"], "waits in %s (%s)" % (p["call"], where))
+        )
     return ", ".join(told)

@@ -20,7 +20,8 @@ from .writing import say, write_json
 
 
 def verb_start(args: list[str]) -> None:
-    """start RUN_DIR N [--gpus UUID,UUID] [--lease UUID,UUID] [--again] [--order], which is {...} on stdin: how to switch it off"""
+    """start RUN_DIR N [--gpus UUID,UUID] [--lease UUID,UUID] [--again] [--order], which is {...} on stdin:
+    how to switch it off"""
     (run_dir, n), options = arguments(args, 2, {"--gpus": 1, "--lease": 1, "--again": 0, "--order": 0})
     att = Attempt(run_dir, whole_number(n))
     guard(att.run_dir)
@@ -54,7 +55,8 @@ def verb_start(args: list[str]) -> None:
 
 
 def note_restart(att: Attempt) -> None:
-    """The attempt before is restarted automatically, by somebody who does it in the place of its dead caretakers: it counts."""
+    """The attempt before is restarted automatically, by somebody who does it in the place of its dead
+    caretakers: it counts."""
     before = att.sibling(att.n - 1)
     ended = before.json(EXIT)
     if ended is not None:

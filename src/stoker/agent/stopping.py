@@ -1,4 +1,5 @@
-"""The verbs `stop` and `rm`: the wish to end a run, the end of one whose caretakers cannot obey, and the end of its folder."""
+"""The verbs `stop` and `rm`: the wish to end a run, the end of one whose caretakers cannot obey, and the end
+of its folder."""
 
 from __future__ import annotations
 
@@ -26,7 +27,10 @@ def verb_stop(args: list[str]) -> None:
     (run_dir,), options = arguments(args, 1, {"--attempt": 1, "--grace": 2, "--reason": 1, "--gone": 0})
     guard(run_dir)
     if "--attempt" in options:
-        forestall(Attempt(run_dir, whole_number(options["--attempt"][0])), options.get("--reason", ["stopped_by_user"])[0])
+        forestall(
+            Attempt(run_dir, whole_number(options["--attempt"][0])),
+            options.get("--reason", ["stopped_by_user"])[0],
+        )
     att = newest_attempt(run_dir)
     if att is None:
         say({"attempt": None, "phase": "staged" if os.path.isdir(run_dir) else "absent"})
@@ -41,15 +45,21 @@ def verb_stop(args: list[str]) -> None:
 
 
 def forestall(att: Attempt, reason: str) -> None:
-    """End an attempt that has not begun: it is claimed and settled here, so that a start which is still on its way comes too late."""
+    """End an attempt that has not begun: it is claimed and settled here, so that a start which is still on
+    its way comes too late."""
     if read_json(os.path.join(att.run_dir, SPEC)) is None or os.path.isdir(att.folder):
         return
-    if observe(att.root, att.id)["phase"] in ("staged", "ended") and max(attempt_numbers(att.run_dir), default=0) < att.n and claim(att):
+    if (
+        observe(att.root, att.id)["phase"] in ("staged", "ended")
+        and max(attempt_numbers(att.run_dir), default=0) < att.n
+        and claim(att)
+    ):
         settle(att, reason)
 
 
 def wish_end(att: Attempt, options: dict[str, list[str]]) -> None:
-    """Write the wish to end this attempt and wake its caretakers; settle it when they are dead, or `--gone` with their machine.
+    """Write the wish to end this attempt and wake its caretakers;
+    settle it when they are dead, or `--gone` with their machine.
 
     The reason `agent_lost` only settles: what lives by now, or cannot be seen from here, is left alone."""
     phase = observe(att.root, att.id)["phase"]
@@ -64,7 +74,10 @@ def wish_end(att: Attempt, options: dict[str, list[str]]) -> None:
         write_json(att.path(STOP), wish, sync=True, spare=att.path(STOP_SPARE), pad=256)
     except OSError as e:
         if phase != "abandoned":
-            raise Problem("disk_full" if e.errno in FULL else "cannot_write", "the stop wish cannot be written: %s" % e.strerror) from e
+            raise Problem(
+                "disk_full" if e.errno in FULL else "cannot_write",
+                "the stop wish cannot be written: %s" % e.strerror,
+            ) from e
     if phase == "abandoned":
         settle(att)
         return
@@ -76,11 +89,15 @@ def wish_end(att: Attempt, options: dict[str, list[str]]) -> None:
 
 
 def obeyed(att: Attempt) -> bool:
-    """Within FORCE_S after a wish: has the attempt ended, has a restart begun another, or are its caretakers at work on it?"""
+    """Within FORCE_S after a wish: has the attempt ended, has a restart begun another, or are its caretakers
+    at work on it?"""
     before = att.json(HEARTBEAT) or {}
     deadline = time.monotonic() + FORCE_S
     while time.monotonic() < deadline:
-        if phase_of(att, att.json(AGENT) or {}, att.json(EXIT), {}) == "ended" or max(attempt_numbers(att.run_dir)) != att.n:
+        if (
+            phase_of(att, att.json(AGENT) or {}, att.json(EXIT), {}) == "ended"
+            or max(attempt_numbers(att.run_dir)) != att.n
+        ):
             return True
         time.sleep(0.05)
     beat = att.json(HEARTBEAT) or {}
@@ -88,11 +105,14 @@ def obeyed(att: Attempt) -> bool:
 
 
 def end_without_caretakers(att: Attempt, reason: str) -> None:
-    """They stand still, or are stuck: the tree is ended while the holder, which keeps its orphans, is stopped; then both caretakers."""
+    """They stand still, or are stuck: the tree is ended while the holder, which keeps its orphans, is
+    stopped; then both caretakers."""
     record = att.json(AGENT) or {}
     if not same_place(record.get("machine"), machine_identity()):
         return
-    holder, agent = (known if is_caretaker(att, known) else None for known in (record.get("holder"), record.get("agent")))
+    holder, agent = (
+        known if is_caretaker(att, known) else None for known in (record.get("holder"), record.get("agent"))
+    )
     if holder:
         os.kill(holder["pid"], signal.SIGSTOP)  # or it would start another agent
     if agent:

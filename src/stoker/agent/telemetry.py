@@ -1,4 +1,5 @@
-"""What a run uses: CPU, memory, disk, GPUs; what it opened for writing; whether it waits for input. The verb `probe` says what there is."""
+"""What a run uses: CPU, memory, disk, GPUs; what it opened for writing; whether it waits for input.
+The verb `probe` says what there is."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class Sampler:
-    """What the tree uses. The whole process table is read rarely: its cost stays below a five-hundredth of the time."""
+    """What the tree uses. The whole process table is read rarely:
+    its cost stays below a five-hundredth of the time."""
 
     def __init__(self, att: Attempt, holder: int, agent: int, run: dict | None, gpus: str) -> None:
         self.att, self.holder, self.agent, self.run = att, holder, agent, run
@@ -33,7 +35,9 @@ class Sampler:
         self.page = os.sysconf("SC_PAGE_SIZE")
         self.gpus = Gpus(wanted_gpus(att, gpus))
         cwd = (att.json(AGENT) or {}).get("cwd")
-        self.disks = [att.run_dir] + ([cwd] if isinstance(cwd, str) and is_local(os.path.realpath(cwd)) else [])
+        self.disks = [att.run_dir] + (
+            [cwd] if isinstance(cwd, str) and is_local(os.path.realpath(cwd)) else []
+        )
 
     def members(self) -> list[Proc]:
         """The processes of the run, as of now."""
@@ -78,16 +82,21 @@ class Sampler:
         span, self.sampled = max(0.01, now - self.sampled), now
         self.known = {p.key: p.ticks for p in members}
         free = [os.statvfs(d) for d in self.disks if os.path.isdir(d)]
-        self.last = {"cpu_percent": round(100.0 * spent / self.tick / span, 1), "rss_bytes": sum(p.rss_pages for p in members) * self.page,
-                     "processes": len(members), "gpus": self.gpus.sample(),
-                     "disk_free_bytes": min((s.f_bavail * s.f_frsize for s in free), default=None),
-                     "inodes_free": min((s.f_favail for s in free if s.f_files), default=None), "out_bytes": size_of(self.att.path(OUT))}
+        self.last = {
+            "cpu_percent": round(100.0 * spent / self.tick / span, 1),
+            "rss_bytes": sum(p.rss_pages for p in members) * self.page,
+            "processes": len(members),
+            "gpus": self.gpus.sample(),
+            "disk_free_bytes": min((s.f_bavail * s.f_frsize for s in free), default=None),
+            "inodes_free": min((s.f_favail for s in free if s.f_files), default=None),
+            "out_bytes": size_of(self.att.path(OUT)),
+        }
         return self.last
 
 
 class Written:
-    """Which files of the working folder the run's processes have open for writing. What is open only between two looks is not seen: Python
-    processes tell of that themselves."""
+    """Which files of the working folder the run's processes have open for writing.
+    What is open only between two looks is not seen: Python processes tell of that themselves."""
 
     def __init__(self, att: Attempt, spec: dict) -> None:
         cwd = (att.json(AGENT) or {}).get("cwd")
@@ -135,8 +144,9 @@ _SELECTS = {"x86_64": ("23", "270"), "aarch64": ("72",)}
 def stdin_is_awaited(members: list[Proc], run: dict | None) -> bool:
     """Does the main thread of one of them sleep in a read of the run's terminal or input pipe? Best effort.
 
-    Where the kernel shows the system call, that is certain. Where it does not (Yama, containers), a sleep in the
-    terminal's read counts, and a sleep in a pipe's read only for a process without children.
+    Where the kernel shows the system call, that is certain.
+    Where it does not (Yama, containers), a sleep in the terminal's read counts, and a sleep in a pipe's read
+    only for a process without children.
     """
     try:
         source = os.readlink("/proc/%d/fd/0" % run["pid"]) if run else ""
@@ -155,7 +165,11 @@ def _reads_stdin(p: Proc, source: str) -> bool:
             return False
         if call[0] in _READS.get(machine, ()):
             return os.readlink("/proc/%d/fd/%d" % (p.pid, int(call[1], 16))) == source
-        return call[0] in _SELECTS.get(machine, ()) and call[1] == "0x1" and os.readlink("/proc/%d/fd/0" % p.pid) == source
+        return (
+            call[0] in _SELECTS.get(machine, ())
+            and call[1] == "0x1"
+            and os.readlink("/proc/%d/fd/0" % p.pid) == source
+        )
     except OSError:
         pass
     try:
@@ -186,7 +200,8 @@ def wanted_gpus(att: Attempt, handed_out: str) -> list[str] | None:
 
 
 class Gpus:
-    """GPU figures by NVML. Where its library is missing, by `nvidia-smi`, at most each 30 s and never waited for."""
+    """GPU figures by NVML. Where its library is missing, by `nvidia-smi`,
+    at most each 30 s and never waited for."""
 
     def __init__(self, wanted: list[str] | None) -> None:
         self.wanted = wanted
@@ -207,7 +222,8 @@ class Gpus:
         return self._ask()
 
     def facts(self) -> list[dict]:
-        """Once: index, uuid, name, memory_bytes, used_bytes of each; `pids` of processes that compute on it, and who has `leased` it."""
+        """Once: index, uuid, name, memory_bytes, used_bytes of each;
+        `pids` of processes that compute on it, and who has `leased` it."""
         found = self._facts()
         for gpu in found:
             gpu["leased"] = leased(gpu["uuid"])
@@ -217,12 +233,36 @@ class Gpus:
         self.tried = True
         self._open()
         if self.lib is not None:
-            return [dict({k: d[k] for k in ("index", "uuid", "name")}, memory_bytes=self._memory(d)[0], used_bytes=self._memory(d)[1],
-                         pids=self._pids(d)) for d in self.devices]
-        rows = [r for r in nvidia_smi("gpu=index,uuid,name,memory.total,memory.used") if len(r) >= 5 and r[0].isdigit()]
-        apps = [r for r in nvidia_smi("compute-apps=pid,gpu_uuid,used_memory") if len(r) == 3 and r[0].isdigit()] if rows else []
-        return [{"index": int(r[0]), "uuid": r[1], "name": r[2], "memory_bytes": mib(r[3]), "used_bytes": mib(r[4]),
-                 "pids": [int(a[0]) for a in apps if a[1] == r[1]]} for r in rows]
+            return [
+                dict(
+                    {k: d[k] for k in ("index", "uuid", "name")},
+                    memory_bytes=self._memory(d)[0],
+                    used_bytes=self._memory(d)[1],
+                    pids=self._pids(d),
+                )
+                for d in self.devices
+            ]
+        rows = [
+            r
+            for r in nvidia_smi("gpu=index,uuid,name,memory.total,memory.used")
+            if len(r) >= 5 and r[0].isdigit()
+        ]
+        apps = (
+            [r for r in nvidia_smi("compute-apps=pid,gpu_uuid,used_memory") if len(r) == 3 and r[0].isdigit()]
+            if rows
+            else []
+        )
+        return [
+            {
+                "index": int(r[0]),
+                "uuid": r[1],
+                "name": r[2],
+                "memory_bytes": mib(r[3]),
+                "used_bytes": mib(r[4]),
+                "pids": [int(a[0]) for a in apps if a[1] == r[1]],
+            }
+            for r in rows
+        ]
 
     def _pids(self, d: dict) -> list[int]:
         import ctypes
@@ -262,12 +302,20 @@ class Gpus:
                 self.devices.append(d)
 
     def _is_wanted(self, index: str, uuid: str) -> bool:
-        return self.wanted is None or index in self.wanted or any(w.startswith("GPU-") and uuid.startswith(w) for w in self.wanted)
+        return (
+            self.wanted is None
+            or index in self.wanted
+            or any(w.startswith("GPU-") and uuid.startswith(w) for w in self.wanted)
+        )
 
     def _text(self, function: str, handle: object) -> str:
         import ctypes
         buffer = ctypes.create_string_buffer(96)
-        return buffer.value.decode("utf-8", "replace") if getattr(self.lib, function)(handle, buffer, 96) == 0 else ""
+        return (
+            buffer.value.decode("utf-8", "replace")
+            if getattr(self.lib, function)(handle, buffer, 96) == 0
+            else ""
+        )
 
     def _memory(self, d: dict) -> tuple[int | None, int | None]:
         import ctypes
@@ -280,7 +328,12 @@ class Gpus:
         import ctypes
         rates = (ctypes.c_uint * 2)()  # gpu, memory; not known under MIG
         known = self.lib.nvmlDeviceGetUtilizationRates(d["handle"], ctypes.byref(rates)) == 0
-        return {"uuid": d["uuid"], "index": d["index"], "busy_percent": rates[0] if known else None, "memory_bytes": self._memory(d)[1]}
+        return {
+            "uuid": d["uuid"],
+            "index": d["index"],
+            "busy_percent": rates[0] if known else None,
+            "memory_bytes": self._memory(d)[1],
+        }
 
     def _ask(self) -> list[dict]:
         """nvidia-smi in the background: what it said last time, and start it again when 30 s have passed."""
@@ -289,10 +342,18 @@ class Gpus:
             self.child.stdout.close()
             self.child = None
             rows = [r for r in rows if len(r) == 4 and r[0].isdigit() and self._is_wanted(r[0], r[1])]
-            self.last = [{"uuid": r[1], "index": int(r[0]), "busy_percent": int(r[2]) if r[2].isdigit() else None,
-                          "memory_bytes": mib(r[3])} for r in rows]
+            self.last = [
+                {
+                    "uuid": r[1],
+                    "index": int(r[0]),
+                    "busy_percent": int(r[2]) if r[2].isdigit() else None,
+                    "memory_bytes": mib(r[3]),
+                }
+                for r in rows
+            ]
         now = time.monotonic()
-        if self.child is not None and now >= self.next_ask + 60.0:  # it hangs, as it does when a GPU has failed: not again
+        # it hangs, as it does when a GPU has failed: not again
+        if self.child is not None and now >= self.next_ask + 60.0:
             self.close()
             self.last, self.next_ask = [], float("inf")
         if self.child is None and now >= self.next_ask:
@@ -302,25 +363,38 @@ class Gpus:
                 return []
             import subprocess
             try:
-                self.child = subprocess.Popen(smi_command("gpu=index,uuid,utilization.gpu,memory.used"), stdin=subprocess.DEVNULL,
-                                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                self.child = subprocess.Popen(
+                    smi_command("gpu=index,uuid,utilization.gpu,memory.used"),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                )
             except OSError:
                 pass
         return self.last
 
 
 def on_path(name: str) -> bool:
-    return any(os.access(os.path.join(d, name), os.X_OK) for d in os.environ.get("PATH", "/usr/bin:/bin").split(":"))
+    return any(
+        os.access(os.path.join(d, name), os.X_OK) for d in os.environ.get("PATH", "/usr/bin:/bin").split(":")
+    )
 
 
 def nvidia_smi(fields: str) -> list[list[str]]:
-    """What "gpu=index,uuid" or "compute-apps=pid" asks of the program nvidia-smi; empty where there is none."""
+    """What "gpu=index,uuid" or "compute-apps=pid" asks of the program nvidia-smi;
+    empty where there is none."""
     if not on_path("nvidia-smi"):
         return []
     import subprocess
     try:
-        done = subprocess.run(smi_command(fields), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20,
-                              check=False)
+        done = subprocess.run(
+            smi_command(fields),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=20,
+            check=False,
+        )
     except (OSError, subprocess.SubprocessError):
         return []
     return comma_rows(done.stdout)
@@ -331,7 +405,9 @@ def smi_command(fields: str) -> list[str]:
 
 
 def comma_rows(raw: bytes) -> list[list[str]]:
-    return [[part.strip() for part in line.split(",")] for line in raw.decode("utf-8", "replace").splitlines()]
+    return [
+        [part.strip() for part in line.split(",")] for line in raw.decode("utf-8", "replace").splitlines()
+    ]
 
 
 def mib(text: str) -> int | None:
@@ -348,10 +424,26 @@ def verb_probe(args: list[str]) -> None:
     memory, free = memory_bytes()
     cpus = len(os.sched_getaffinity(0))
     quota = cpu_quota()
-    say({"identity": machine_identity(), "cpus": min(cpus, quota) if quota else cpus, "cpus_total": os.cpu_count(), "memory_bytes": memory,
-         "memory_free_bytes": free, "gpus": Gpus(None).facts(), "path": path, "disk_bytes": disk[0], "disk_free_bytes": disk[1],
-         "inodes": disk[2],
-         "inodes_free": disk[3], "shm_bytes": shm[0], "shm_free_bytes": shm[1],
-         "python": {"version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable}, "user": user_name(),
-         "home": os.path.expanduser("~"), "torch": torch_version(), "at": time.time(),
-         "kernel": os.uname().release})
+    say(
+        {
+            "identity": machine_identity(),
+            "cpus": min(cpus, quota) if quota else cpus,
+            "cpus_total": os.cpu_count(),
+            "memory_bytes": memory,
+            "memory_free_bytes": free,
+            "gpus": Gpus(None).facts(),
+            "path": path,
+            "disk_bytes": disk[0],
+            "disk_free_bytes": disk[1],
+            "inodes": disk[2],
+            "inodes_free": disk[3],
+            "shm_bytes": shm[0],
+            "shm_free_bytes": shm[1],
+            "python": {"version": "%d.%d.%d" % sys.version_info[:3], "executable": sys.executable},
+            "user": user_name(),
+            "home": os.path.expanduser("~"),
+            "torch": torch_version(),
+            "at": time.time(),
+            "kernel": os.uname().release,
+        }
+    )

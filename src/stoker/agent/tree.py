@@ -1,4 +1,5 @@
-"""The tree of a run: every process that belongs to it, found by parents, session and mark; and how what is left of it ends."""
+"""The tree of a run: every process that belongs to it, found by parents, session and mark;
+and how what is left of it ends."""
 
 from __future__ import annotations
 
@@ -19,22 +20,27 @@ if TYPE_CHECKING:
 
 
 class Tree:
-    """Which processes belong to a run, whatever they did to hide: forked, left their session, renamed themselves.
+    """Which processes belong to a run, whatever they did to hide:
+    forked, left their session, renamed themselves.
 
-    They are the descendants of the holder (a subreaper, so orphans come back to it) and of the run's first process, the
-    members of its session, and whoever carries both marks of the run in the environment, with all below them. Daemons of
-    ours and servers of terminal multiplexers, with all below them, are somebody else's: `spared` holds those of the last look.
+    They are the descendants of the holder (a subreaper, so orphans come back to it) and of the run's first
+    process, the members of its session, and whoever carries both marks of the run in the environment, with
+    all below them. Daemons of ours and servers of terminal multiplexers, with all below them, are somebody
+    else's: `spared` holds those of the last look.
     """
 
     def __init__(self, att: Attempt, holder: dict | None, agent: int, run: dict | None) -> None:
-        self.marks = [b"\0" + encode(k + "=" + v) + b"\0" for k, v in ((RUN_MARK, att.id), (RUN_DIR_MARK, att.run_dir))]
+        self.marks = [
+            b"\0" + encode(k + "=" + v) + b"\0" for k, v in ((RUN_MARK, att.id), (RUN_DIR_MARK, att.run_dir))
+        ]
         self.holder, self.agent, self.run = holder or {}, agent, run or {}
         self.uid = os.geteuid()
         self.spared: list[Proc] = []
 
     def look(self) -> list[Proc]:
-        """Living members. "Nobody" is said only when it is certain: a member that forks and leaves while the process table is
-        read may stand in it neither as the old pid nor as the new one."""
+        """Living members. "Nobody" is said only when it is certain:
+        a member that forks and leaves while the process table is read may stand in it neither as the old pid
+        nor as the new one."""
         for _ in range(LOOKS):
             before = listed_pids()
             found, spared = self._scan()
@@ -43,8 +49,9 @@ class Tree:
         return found
 
     def _nobody(self, spared: set[int], before: list[int]) -> bool:
-        """Every orphan below a living holder is its child, from before its own parent is dead. So the list of its children is read again
-        until all that stand in it were dead before it was read: one of them may have left an orphan after the list before."""
+        """Every orphan below a living holder is its child, from before its own parent is dead.
+        So the list of its children is read again until all that stand in it were dead before it was read:
+        one of them may have left an orphan after the list before."""
         if lives(self.holder) and children_listed():
             known = spared | {self.agent, os.getpid()}
             while born := set(children_of(self.holder["pid"])) - known:
@@ -73,7 +80,8 @@ class Tree:
             return seen
 
         holder = table.get(self.holder.get("pid", 0))
-        keeper = holder.pid if holder is not None and holder.start == self.holder.get("start") else 0  # a dead one's number may be reused
+        # a dead one's number may be reused
+        keeper = holder.pid if holder is not None and holder.start == self.holder.get("start") else 0
         ours = {self.agent, os.getpid()}
         roots = list(children.get(keeper, ())) if keeper else []
         first = table.get(self.run.get("pid", 0))
@@ -83,7 +91,11 @@ class Tree:
             roots.append(first.pid)
         roots += self._session(table, first)
         found = below(roots, ours)
-        marked = [pid for pid in table if pid not in found and pid not in ours and pid != keeper and self._marked(pid)]
+        marked = [
+            pid
+            for pid in table
+            if pid not in found and pid not in ours and pid != keeper and self._marked(pid)
+        ]
         found |= below(marked, ours)
         mine = self.run.get("pid")
         spared = below([pid for pid in found if pid != mine and is_spared(table[pid])], set())
@@ -91,12 +103,18 @@ class Tree:
         return [table[pid] for pid in sorted(found - spared - {keeper}) if not table[pid].dead], spared
 
     def chase(self, stopped: dict[tuple[int, int], Proc]) -> None:
-        """Stop what was born since the table was read. The kernel's lists of children are quicker to read than the table, so
-        a process that forks and leaves all the time is caught between two jumps."""
+        """Stop what was born since the table was read.
+        The kernel's lists of children are quicker to read than the table, so a process that forks and leaves
+        all the time is caught between two jumps."""
         seen = {pid for pid, _ in stopped} | {self.agent, os.getpid()}
         parents = [self.holder["pid"]] if lives(self.holder) else []
         for _ in range(100):
-            born = [pid for parent in parents + [pid for pid, _ in stopped] for pid in children_of(parent) if pid not in seen]
+            born = [
+                pid
+                for parent in parents + [pid for pid, _ in stopped]
+                for pid in children_of(parent)
+                if pid not in seen
+            ]
             if not born:
                 return
             for pid in born:
@@ -121,7 +139,8 @@ class Tree:
 
 
 def is_spared(p: Proc) -> bool:
-    """Does it outlive the run that it was started in? A name or a variable that anybody may choose decides nothing."""
+    """Does it outlive the run that it was started in? A name or a variable
+    that anybody may choose decides nothing."""
     return is_multiplexer(p) or is_daemon_of_ours(p)
 
 
@@ -132,11 +151,16 @@ def is_multiplexer(p: Proc) -> bool:
     except OSError:
         return False
     folder, name = os.path.split(program.replace(" (deleted)", ""))
-    return name.split("-")[0] in MULTIPLEXERS and (folder + "/").startswith(SYSTEM_FOLDERS) and "client" not in p.name
+    return (
+        name.split("-")[0] in MULTIPLEXERS
+        and (folder + "/").startswith(SYSTEM_FOLDERS)
+        and "client" not in p.name
+    )
 
 
 def is_daemon_of_ours(p: Proc) -> bool:
-    """A server or a caretaker of Stoker: the record that its environment names has this very pid and start time."""
+    """A server or a caretaker of Stoker:
+    the record that its environment names has this very pid and start time."""
     for item in environ_of(p.pid).split(b"\0"):
         if item.startswith(DAEMON_MARK.encode() + b"=/"):
             record = read_json(os.fsdecode(item.split(b"=", 1)[1])) or {}
@@ -145,7 +169,8 @@ def is_daemon_of_ours(p: Proc) -> bool:
 
 
 def kill_all(tree: Tree, rounds: int = 8) -> None:
-    """SIGKILL to every member. They are stopped first, so that one that forks faster than we look cannot get away."""
+    """SIGKILL to every member. They are stopped first,
+    so that one that forks faster than we look cannot get away."""
     stopped: dict[tuple[int, int], Proc] = {}
     for _ in range(rounds):
         fresh = [p for p in tree.look() if p.key not in stopped]
@@ -163,8 +188,12 @@ def leftovers(found: list[Proc], survivors: list[Proc], spared: list[Proc]) -> d
     """What exit.json says of processes that the first one left behind; 100 of each kind at most."""
     def facts(p: Proc) -> dict:
         return {"pid": p.pid, "name": p.name}
-    return {"found": [facts(p) for p in found[:100]], "survivors": [dict(facts(p), state=p.state) for p in survivors[:100]],
-            "spared": [facts(p) for p in spared[:100]]}
+
+    return {
+        "found": [facts(p) for p in found[:100]],
+        "survivors": [dict(facts(p), state=p.state) for p in survivors[:100]],
+        "spared": [facts(p) for p in spared[:100]],
+    }
 
 
 def end_tree(tree: Tree, grace_s: float = 2.0) -> tuple[list[Proc], list[Proc]]:
@@ -187,7 +216,8 @@ def end_tree(tree: Tree, grace_s: float = 2.0) -> tuple[list[Proc], list[Proc]]:
 
 
 def is_caretaker(att: Attempt, known: object) -> bool:
-    """Is it the holder or the agent proper of this run? A run may write into its own records whatever it wants."""
+    """Is it the holder or the agent proper of this run? A run may write
+    into its own records whatever it wants."""
     if not lives(known):
         return False
     words = read_bytes("/proc/%d/cmdline" % known["pid"]).split(b"\0")

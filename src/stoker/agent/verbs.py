@@ -8,9 +8,23 @@ import os
 from .owning import asker
 from .words import Problem
 
-VERBS = {"start": "starting", "poll": "polling", "look": "polling", "watch": "polling", "stop": "stopping", "attach": "following",
-         "read": "following", "send": "following", "follow": "channel", "probe": "telemetry", "rm": "stopping",
-         "off": "off", "adopt": "owning", "_hold": "holding", "_watch_off": "watchman"}
+VERBS = {
+    "start": "starting",
+    "poll": "polling",
+    "look": "polling",
+    "watch": "polling",
+    "stop": "stopping",
+    "attach": "following",
+    "read": "following",
+    "send": "following",
+    "follow": "channel",
+    "probe": "telemetry",
+    "rm": "stopping",
+    "off": "off",
+    "adopt": "owning",
+    "_hold": "holding",
+    "_watch_off": "watchman",
+}
 
 
 def main(argv: list[str]) -> int:

@@ -1,7 +1,9 @@
-"""The watchman: runs one command when nobody works on the machine, with every server and laptop above it dead.
+"""The watchman: runs one command when nobody works on the machine,
+with every server and laptop above it dead.
 
-One a user and machine; it looks after all state folders that it can read. A run that lives holds a lock that all users of the machine
-see; the kernel lets go of it with the last caretaker.
+One a user and machine; it looks after all state folders that it can read.
+A run that lives holds a lock that all users of the machine see;
+the kernel lets go of it with the last caretaker.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ MORE_PATH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 
 
 class Watchman:
-    """Waits until nobody works here and nothing is missing at home, or for too long; then runs the command, once."""
+    """Waits until nobody works here and nothing is missing at home, or for too long;
+    then runs the command, once."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -92,8 +95,15 @@ class Watchman:
             self.switch_off(look, roots, key)
             return
         why = "queued" if waits else "drained" if free else "owed"
-        self.tell({"state": "waiting", "why": why, "owed": look.owed[:20], "off_at": time.time() + max(due, self.again_at) - now,
-                   "latest_at": time.time() + latest - now})
+        self.tell(
+            {
+                "state": "waiting",
+                "why": why,
+                "owed": look.owed[:20],
+                "off_at": time.time() + max(due, self.again_at) - now,
+                "latest_at": time.time() + latest - now,
+            }
+        )
 
     def switch_off(self, look: Look, roots: list[str], key: tuple) -> None:
         """Run the command; nothing starts here meanwhile, since we hold the lock."""
@@ -122,7 +132,11 @@ class Watchman:
             return
         self.told = body
         try:
-            write_json(os.path.join(self.root, OFF, STATE), dict(body, watchman=who(os.getpid()), at=time.time()), sync=True)
+            write_json(
+                os.path.join(self.root, OFF, STATE),
+                dict(body, watchman=who(os.getpid()), at=time.time()),
+                sync=True,
+            )
         except OSError:
             pass  # a full disk keeps no machine on
 
@@ -140,7 +154,8 @@ def clock() -> float:
 
 
 def run_command(words: list[str], log: str) -> int:
-    """Its exit code; 127 where it cannot be started, 124 where it takes too long. No shell reads the words."""
+    """Its exit code; 127 where it cannot be started, 124 where it takes too long.
+    No shell reads the words."""
     import subprocess  # here, since each start reads this file
     env = {k: v for k, v in os.environ.items() if not k.startswith("STOKER")}
     env["PATH"] = (env.get("PATH") or "") + ":" + MORE_PATH
@@ -148,8 +163,17 @@ def run_command(words: list[str], log: str) -> int:
         with open(log, "ab") as said:
             said.write(("--- %s\n" % json.dumps(words)).encode())
             said.flush()
-            done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=env, cwd="/", timeout=COMMAND_S,
-                                  start_new_session=True, check=False)
+            done = subprocess.run(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                env=env,
+                cwd="/",
+                timeout=COMMAND_S,
+                start_new_session=True,
+                check=False,
+            )
         return done.returncode
     except subprocess.TimeoutExpired:
         return 124

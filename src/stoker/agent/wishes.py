@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class Wishes(ABC):
-    """The side of the agent proper that reads what it is told: when the run has to end, and that it has to end now."""
+    """The side of the agent proper that reads what it is told:
+    when the run has to end, and that it has to end now."""
 
     def __init__(self, att: Attempt, spec: dict) -> None:
         self.att, self.spec = att, spec
@@ -81,7 +82,10 @@ class Wishes(ABC):
     def _kill_asked(self) -> None:
         """TERM now. Written as a wish, so that a new agent proper knows of it."""
         try:
-            write_json(self.att.path(STOP), {"reason": "stopped_by_user", "grace_s": [0, self._grace(None)[1]], "at": time.time()})
+            write_json(
+                self.att.path(STOP),
+                {"reason": "stopped_by_user", "grace_s": [0, self._grace(None)[1]], "at": time.time()},
+            )
         except OSError:
             self._stop_asked({"reason": "stopped_by_user", "grace_s": [0, self._grace(None)[1]]})
         self._look()
@@ -89,11 +93,16 @@ class Wishes(ABC):
     def _grace(self, wished: object) -> tuple[float, float]:
         if self.chased:
             return (0.0, 0.0)
-        pair = wished if isinstance(wished, (list, tuple)) and len(wished) == 2 else self.spec.get("grace_s") or (10.0, 10.0)
+        pair = (
+            wished
+            if isinstance(wished, (list, tuple)) and len(wished) == 2
+            else self.spec.get("grace_s") or (10.0, 10.0)
+        )
         return (max(0.0, number(pair[0], 10.0)), max(0.0, number(pair[1], 10.0)))
 
     def _limit(self) -> float | None:
-        """Running seconds over all attempts that are allowed; a `keep` typed here holds until a newer limit comes."""
+        """Running seconds over all attempts that are allowed;
+        a `keep` typed here holds until a newer limit comes."""
         source = self.limits
         if "time_s" in self.keep and number(self.keep.get("seq"), -1) >= number(self.limits.get("seq"), 0):
             source = self.keep
@@ -105,6 +114,7 @@ class Wishes(ABC):
         return float("inf") if limit is None else limit - self.used_before
 
     def _warn_left(self) -> float:
-        """Running seconds of this attempt until the warning before the limit is due; infinite where none is, or it was given."""
+        """Running seconds of this attempt until the warning before the limit is due;
+        infinite where none is, or it was given."""
         before = number(self.spec.get("warn_s"))
         return float("inf") if before <= 0 or self.warned == self._limit() else self._limit_left() - before

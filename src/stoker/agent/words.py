@@ -1,5 +1,5 @@
-"""Names, numbers and small words that every part of the agent uses. base/rundir.py and base/state.py hold the same
-names; tests/house compares them."""
+"""Names, numbers and small words that every part of the agent uses.
+base/rundir.py and base/state.py hold the same names; tests/house compares them."""
 
 from __future__ import annotations
 
@@ -9,24 +9,43 @@ import signal
 
 VERSION = 1
 
-SPEC, LIMITS, ENV, STDIN, WORK, ATTEMPTS, KEEP_WISH = "spec.json", "limits.json", "env", "stdin", "work", "attempts", "keep.json"
+SPEC, LIMITS, ENV, STDIN, WORK, ATTEMPTS, KEEP_WISH = (
+    "spec.json",
+    "limits.json",
+    "env",
+    "stdin",
+    "work",
+    "attempts",
+    "keep.json",
+)
 OWNED, HOME_MARK = "owner.json", "home.json"
 AGENT, HEARTBEAT, OUT, ERR, MOVES, TURNS = "agent.json", "heartbeat", "out.log", "err.log", "moves", "turns"
 STEPS, STILL, WRITTEN = "steps.jsonl", "still.json", "written.jsonl"
-TELEMETRY, EVENTS, EXIT, STOP, STATUS, SOCKET = "telemetry.jsonl", "events.jsonl", "exit.json", "stop.json", "status.json", "sock"
+TELEMETRY, EVENTS, EXIT, STOP, STATUS, SOCKET = (
+    "telemetry.jsonl",
+    "events.jsonl",
+    "exit.json",
+    "stop.json",
+    "status.json",
+    "sock",
+)
 HOOKS, RESUME, SETTINGS = "hooks", "resume", "settings.json"
-CODE, MANIFEST, IMAGES = "code", "manifest.json", "images"  # manifest.json is in CODE, and in each folder of IMAGES
+# manifest.json is in CODE, and in each folder of IMAGES
+CODE, MANIFEST, IMAGES = "code", "manifest.json", "images"
 PROCESSES, IMAGE_ASK, IMAGE_DONE = "processes.jsonl", "image.ask", "image.done"  # in HOOKS
 RESUME_STATE, OWNER, PUT_BACK = "state.json", "owner", "put_back"  # in RESUME
-AUDIT, AUDITS, ORDER, VERDICT = "audit", "audits.json", "order.json", "verdict.json"  # in the folder of RESUME; the last two in a room
-CARETAKER_LOG = "caretaker.log"  # what the holder and the agent proper have to say about themselves; empty when all is well
+# in the folder of RESUME; the last two in a room
+AUDIT, AUDITS, ORDER, VERDICT = "audit", "audits.json", "order.json", "verdict.json"
+# what the holder and the agent proper have to say about themselves; empty when all is well
+CARETAKER_LOG = "caretaker.log"
 # blocks kept back so that last words, and the wish for them, fit on a full disk
 STATUS_SPARE, EXIT_SPARE, STOP_SPARE = ".status.spare", ".exit.spare", ".stop.spare"
 
 RUN_MARK, RUN_DIR_MARK, DAEMON_MARK = "STOKER_RUN", "STOKER_RUN_DIR", "STOKER_DAEMON"
 
 TICK_S = 2.0  # heartbeat and telemetry
-QUIET_S, STALLED_S, SLOW_STEPS = 30.0, 300.0, 10.0  # at least; and so many times the slowest hundredth of the steps
+# at least; and so many times the slowest hundredth of the steps
+QUIET_S, STALLED_S, SLOW_STEPS = 30.0, 300.0, 10.0
 STILL_LOOK_S = 10.0  # between two looks at the bytes that the processes move
 STACKS_MAX, STACK_WAIT_S = 32, 0.25
 STALL_RESTARTS = 3  # by `--stall 10m:restart`, where --restarts does not allow more
@@ -40,11 +59,13 @@ FROZEN_LOOKS = 3  # ticks at which the other caretaker stood still, before somet
 FORCE_S = 5.0  # what a stop without grace gives the caretakers before it does their work
 KILL_S = 10.0  # how long SIGKILL is repeated before survivors are reported
 BACKOFF_MAX_S, BACKOFF_RESET_S = 300.0, 600.0
-NEVER_PASSES = ("SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError")  # the next attempt would end so too
+# the next attempt would end so too
+NEVER_PASSES = ("SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError")
 INTERRUPT_S = 30.0  # an error this soon after a passed-on Ctrl-C counts as its effect
 AUDITS_KEPT = 100
 AUDIT_SPARE = 64 << 20  # bytes of memory that must stay free beside an audit
-ASKING = (signal.SIGUSR1, signal.SIGUSR2)  # ask the first process for something; they are no end, and others would die of them
+# ask the first process for something; they are no end, and others would die of them
+ASKING = (signal.SIGUSR1, signal.SIGUSR2)
 FRESH_S = 10.0  # an older heartbeat says nothing of who is alive
 STILL_BEAT_S = 3.0  # a heartbeat that does not change for so long stands still; it is due each TICK_S
 GONE_S = 30.0  # how long the last words wait for a run folder that is gone
@@ -56,9 +77,11 @@ WRITTEN_READ = 4 << 20  # bytes of one attempt's record of written files
 CHANGED_S, CHANGED_MAX, COST_S = 1.0, 100_000, 5.0
 MADE_S, MADE_MAX = 45.0, 1_000_000
 LATE_S = 2.0  # clocks of file systems are coarse, and an end is noticed a little late
-UNDO = ".stoker-undo"  # beside a file that hooks put back; one that a kill left there goes when the files are given back
+# beside a file that hooks put back; one that a kill left there goes when the files are given back
+UNDO = ".stoker-undo"
 DEEP = 20  # lists and objects within each other that are read
-WHOLE_MAX, NUMBER_MAX = (1 << 63) - 1, float(1 << 64)  # the largest whole number and the largest number that are read
+# the largest whole number and the largest number that are read
+WHOLE_MAX, NUMBER_MAX = (1 << 63) - 1, float(1 << 64)
 TIME_MAX = 253402300800.0  # the year 10000
 SYNC_MAX = 64 << 20
 FRAME_MAX = 1 << 20
@@ -67,19 +90,66 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 PIPE = 64 * 1024  # what a pipe holds; a larger one would make a flood slower (decision 005)
 LINE_MAX = 1 << 20  # of one of two logs, until it is shown in parts
 PIECE = 128 * 1024  # copied at a time where the kernel does not move pages itself
-OFTEN_S, OFTEN, PAUSE_MAX_S = 0.05, 8, 0.04  # small pieces so close together, so many: more is gathered, for so long at most
+# small pieces so close together, so many: more is gathered, for so long at most
+OFTEN_S, OFTEN, PAUSE_MAX_S = 0.05, 8, 0.04
 GAPS_MAX = 100
 GIVE_BACK_S = 60.0
 
 MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")
 # names that are no work of a run
-JUNK = frozenset((".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache",
-                  ".tox", ".nox", ".ipynb_checkpoints", ".eggs", ".cache", ".direnv", ".DS_Store"))
-SYSTEM_FOLDERS = ("/bin/", "/usr/", "/opt/", "/snap/", "/nix/store/", "/gnu/store/", "/home/linuxbrew/")  # where programs are installed
-ONE_KERNEL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "bcachefs", "f2fs", "jfs", "reiserfs", "tmpfs", "ramfs", "overlay")
+JUNK = frozenset(
+    (
+        ".git",
+        ".hg",
+        ".svn",
+        "__pycache__",
+        ".venv",
+        "venv",
+        "node_modules",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".tox",
+        ".nox",
+        ".ipynb_checkpoints",
+        ".eggs",
+        ".cache",
+        ".direnv",
+        ".DS_Store",
+    )
+)
+# where programs are installed
+SYSTEM_FOLDERS = ("/bin/", "/usr/", "/opt/", "/snap/", "/nix/store/", "/gnu/store/", "/home/linuxbrew/")
+ONE_KERNEL = (
+    "ext2",
+    "ext3",
+    "ext4",
+    "xfs",
+    "btrfs",
+    "zfs",
+    "bcachefs",
+    "f2fs",
+    "jfs",
+    "reiserfs",
+    "tmpfs",
+    "ramfs",
+    "overlay",
+)
 LOGIN_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR")
-KEPT_ENV = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "STOKER_CRASH_AT",
-            "STOKER_IDENTITY")
+KEPT_ENV = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "STOKER_CRASH_AT",
+    "STOKER_IDENTITY",
+)
 
 
 class Problem(Exception):

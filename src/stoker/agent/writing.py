@@ -11,7 +11,8 @@ import time
 
 from .words import EXIT_SPARE, FULL
 
-WRITE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # no link is written through, no pipe waited for
+# no link is written through, no pipe waited for
+WRITE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def write_all(fd: int, data: bytes) -> None:
@@ -22,8 +23,9 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def write_whole(path: str, data: bytes, sync: bool = False, spare: str | None = None) -> None:
-    """Write beside, rename: readers see the old content or the new. On a full disk the blocks of `spare`, or of the
-    old file, are used instead. Raises OSError when even that fails."""
+    """Write beside, rename: readers see the old content or the new.
+    On a full disk the blocks of `spare`, or of the old file, are used instead.
+    Raises OSError when even that fails."""
     temp = "%s.tmp-%d" % (path, os.getpid())
     try:
         fd = os.open(temp, WRITE | os.O_TRUNC, 0o644)
@@ -50,7 +52,8 @@ def write_whole(path: str, data: bytes, sync: bool = False, spare: str | None = 
         size = -1
     if len(data) > size:
         raise full
-    fill(path, data + b" " * (size - len(data)), size)  # padded with spaces, so that a reader never sees an old end
+    # padded with spaces, so that a reader never sees an old end
+    fill(path, data + b" " * (size - len(data)), size)
 
 
 def put_in_place(temp: str, path: str) -> None:
@@ -144,9 +147,11 @@ def open_folder(top: str, *names: str) -> int:
 
 
 def remove(top: str, *names: str) -> None:
-    """Delete top/NAME/.../NAME: a file, a link, or a folder with all that is in it, also with folders that cannot be read.
+    """Delete top/NAME/.../NAME: a file, a link, or a folder with all that is in it,
+    also with folders that cannot be read.
 
-    No link is followed, only `top` may be one. Harmless when nothing is there, or somebody else removes it too. Raises OSError.
+    No link is followed, only `top` may be one.
+    Harmless when nothing is there, or somebody else removes it too. Raises OSError.
     """
     try:
         parent = open_folder(top, *names[:-1])
@@ -171,7 +176,8 @@ def remove_at(parent: int, name: str) -> None:
 
 
 def empty_folder(parent: int, name: str) -> None:
-    """Delete what is in a folder. What its folders hold is moved up before they go, so depth costs neither memory nor descriptors."""
+    """Delete what is in a folder. What its folders hold is moved up before they go, so depth costs neither
+    memory nor descriptors."""
     fd = open_own(parent, name)
     try:
         number = 0
@@ -185,7 +191,8 @@ def empty_folder(parent: int, name: str) -> None:
 
 
 def dissolve(parent: int, name: str, number: int) -> int:
-    """Delete a folder, but move the folders in it up to its parent, under the numbers after `number`. Gives the last number."""
+    """Delete a folder, but move the folders in it up to its parent, under the numbers after `number`.
+    Gives the last number."""
     fd = open_own(parent, name)
     try:
         for each in delete_files(fd):
@@ -239,7 +246,8 @@ def open_own(parent: int, name: str) -> int:
     handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
         if os.fstat(handle).st_mode & 0o700 != 0o700:
-            os.chmod("/proc/self/fd/%d" % handle, 0o700)  # of the folder that is open, whatever its name means by now
+            # of the folder that is open, whatever its name means by now
+            os.chmod("/proc/self/fd/%d" % handle, 0o700)
         return os.open(".", FOLDER, dir_fd=handle)
     finally:
         os.close(handle)

@@ -1,1 +1,2 @@
-"""Hold compute on a host: start, poll, stop, enter, capacity. Every back end starts the same agent; only the way differs."""
+"""Hold compute on a host: start, poll, stop, enter, capacity. Every back end starts the same agent;
+only the way differs."""

@@ -1,4 +1,5 @@
-"""Reads what the agent prints: values and errors out of its answers. Pure functions; nothing here reaches a machine."""
+"""Reads what the agent prints: values and errors out of its answers. Pure functions;
+nothing here reaches a machine."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from stoker.hosts.base import Finished
 
 
 def parse_answer(done: Finished, verb: str, host: str) -> list[dict]:
-    """The JSON objects an agent's verb printed. Raises what its error line, its exit code or nonsense stand for."""
+    """The JSON objects an agent's verb printed.
+    Raises what its error line, its exit code or nonsense stand for."""
     lines = []
     for line in done.out.splitlines():
         try:
@@ -44,16 +46,29 @@ def problem(error: str, detail: str, host: str) -> StokerError:
     if error in ("absent", "no_spec"):
         return NotFound(f"The run does not exist on {host}: {detail}.")
     if error == "disk_full":
-        return TargetError(f"The disk of {host} is full: {detail}.", hint="Free space there: stoker gc", retry=True)
+        return TargetError(
+            f"The disk of {host} is full: {detail}.", hint="Free space there: stoker gc", retry=True
+        )
     if error == "gpu_taken":
-        return GpuTaken(f"On {host} {detail}.", hint="Stoker looks for another GPU. See the GPUs: stoker top", retry=True)
+        return GpuTaken(
+            f"On {host} {detail}.", hint="Stoker looks for another GPU. See the GPUs: stoker top", retry=True
+        )
     if error == "not_yours":
-        return NotYours(f"{detail[:1].upper()}{detail[1:]} on {host}.", hint="Take over the runs there: stoker machine adopt NAME",
-                        retry=False)
+        return NotYours(
+            f"{detail[:1].upper()}{detail[1:]} on {host}.",
+            hint="Take over the runs there: stoker machine adopt NAME",
+            retry=False,
+        )
     if error == "switching_off":
-        return TargetError(f"{host} is being switched off.", hint="Stoker tries again when it is on.", retry=True)
+        return TargetError(
+            f"{host} is being switched off.", hint="Stoker tries again when it is on.", retry=True
+        )
     if error == "away":
-        return TargetError(f"On {host} {detail}.", hint="Is its disk mounted? Stoker keeps looking for the runs in it.", retry=True)
+        return TargetError(
+            f"On {host} {detail}.",
+            hint="Is its disk mounted? Stoker keeps looking for the runs in it.",
+            retry=True,
+        )
     return TargetError(f"The agent on {host} failed: {detail} ({error}).", retry=False)
 
 

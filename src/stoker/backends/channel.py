@@ -1,4 +1,5 @@
-"""The near end of the agent's `follow`: many growing logs of one machine on one stream, since an sshd allows only a few at once."""
+"""The near end of the agent's `follow`: many growing logs of one machine on one stream, since an sshd allows
+only a few at once."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Channels:
         self._failure = (0.0, TargetError())
 
     def follow(self, run_id: str, attempt: int, which: str, offset: int) -> FollowedLog:
-        """A log from an offset until its attempt has ended. Raises TargetError when the machine cannot be reached."""
+        """A log from an offset until its attempt has ended.
+        Raises TargetError when the machine cannot be reached."""
         asked = time.monotonic()
         order = {"run": run_id, "attempt": attempt, "which": which, "offset": offset}
         with self._lock:
@@ -173,12 +175,16 @@ class FollowedLog:
         return data
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """0 after the end of the log; None while it goes on, after `timeout_s`. TargetError(retry=True) when the connection was cut."""
+        """0 after the end of the log; None while it goes on, after `timeout_s`.
+        TargetError(retry=True) when the connection was cut."""
         with self._news:
             if not self._news.wait_for(lambda: self._over, timeout_s):
                 return None
             if self._cut and not self._closed:
-                raise TargetError("The connection to the machine was cut.", hint="Try again; runs on that machine are not affected.")
+                raise TargetError(
+                    "The connection to the machine was cut.",
+                    hint="Try again; runs on that machine are not affected.",
+                )
             return self._code or 0
 
     def stderr_tail(self) -> str:

@@ -1,6 +1,8 @@
-"""What is true of every backend, finished: run folders, the agent and its verbs. A leaf only says where the agent is started.
+"""What is true of every backend, finished: run folders, the agent and its verbs.
+A leaf only says where the agent is started.
 
-Every verb but `start` is asked on the host itself, so the run folder must have the same path on the host and where the run is.
+Every verb but `start` is asked on the host itself, so the run folder must have the same path on the host and
+where the run is.
 """
 
 from __future__ import annotations
@@ -15,7 +17,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from stoker.backends.answers import agent_is_gone, is_answers, nonsense, only, parse_answer, parse_observations, problem
+from stoker.backends.answers import (
+    agent_is_gone,
+    is_answers,
+    nonsense,
+    only,
+    parse_answer,
+    parse_observations,
+    problem,
+)
 from stoker.backends.base import Backend, Capacity, GpuTaken, NotYours, Observation
 from stoker.backends.carried import ENTRY, AgentFolder
 from stoker.backends.channel import Channels, FollowedLog
@@ -27,7 +37,8 @@ from stoker.hosts.base import Host, Progress, Stream, silent
 
 LEAVE = (f"{rundir.CODE}/{rundir.COPY_LIST}",)  # of a run folder: it may be deleted while the folder is sent
 PROBE_S = 90.0  # nvidia-smi without persistence mode takes its time
-# Arguments: the root, the name of the agent's folder, the names of its files. A folder that lacks one is put aside and made anew.
+# Arguments: the root, the name of the agent's folder, the names of its files. A folder that lacks one is put
+# aside and made anew.
 _MAKE_ROOM = """
 umask 077
 mkdir -p "$1/agent" "$1/runs" || exit
@@ -62,13 +73,22 @@ except OSError as e:
 
 
 class Core(Backend):
-    """Runs on `host`, each in the allocation that `leaf` finds for it, with run folders in `root`/runs. A relative `root` counts from
-    the home folder there.
+    """Runs on `host`, each in the allocation that `leaf` finds for it, with run folders in `root`/runs.
+    A relative `root` counts from the home folder there.
 
-    `owner`: id and hint of our state folder; runs of another are left alone. `order`: how the machine is switched off.
+    `owner`: id and hint of our state folder; runs of another are left alone. `order`:
+    how the machine is switched off.
     """
 
-    def __init__(self, host: Host, root: str, leaf: Leaf, *, owner: Mapping[str, str] | None = None, order: Mapping | None = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        root: str,
+        leaf: Leaf,
+        *,
+        owner: Mapping[str, str] | None = None,
+        order: Mapping | None = None,
+    ) -> None:
         self._host, self._leaf = host, leaf
         self._given_root = root
         self._owner, self._order = owner, order
@@ -88,19 +108,25 @@ class Core(Backend):
         if self._owner:
             rundir.write_json(folder / rundir.OWNED, dict(self._owner))
         try:
-            self._host.deliver(folder, target, shared=rundir.WORK, cache=f"{self._root()}/cache", leave=LEAVE, tell=tell)
+            self._host.deliver(
+                folder, target, shared=rundir.WORK, cache=f"{self._root()}/cache", leave=LEAVE, tell=tell
+            )
         except TargetError:
             if not self._exists(target):  # somebody else staged it meanwhile
                 raise
 
-    def keep_data(self, source: Path, hash_of: Callable, tell: Progress = silent, expected: str = "") -> tuple[str, str]:
+    def keep_data(
+        self, source: Path, hash_of: Callable, tell: Progress = silent, expected: str = ""
+    ) -> tuple[str, str]:
         return self._host.keep_data(source, f"{self._root()}/data", hash_of, tell, expected)
 
     def data(self, remove: Sequence[str] = ()) -> list[dict]:
         return self._host.ask_parcels("data", f"{self._root()}/data", *remove)["data"]
 
     def copy_data(self, run_id: str, number: int, at: str) -> str:
-        return self._host.ask_parcels("copy", f"{self._root()}/data", at, f"{self._run_dir(run_id)}/data/{number}")["at"]
+        return self._host.ask_parcels(
+            "copy", f"{self._root()}/data", at, f"{self._run_dir(run_id)}/data/{number}"
+        )["at"]
 
     def missing(self, entries: Sequence[list]) -> list[list]:
         return self._host.missing(entries, f"{self._root()}/cache")
@@ -109,20 +135,38 @@ class Core(Backend):
         interpreter = [python] if python else [self._host.python(), "-I", "-S"]
         done = self._host.run([*interpreter, "-c", program, *words], timeout_s=timeout_s)
         if done.code:
-            raise TargetError(f"{interpreter[0]} on {self._host.name} does not run: {done.message}.", retry=False,
-                              hint="See the Pythons of a machine: stoker machine check NAME")
+            raise TargetError(
+                f"{interpreter[0]} on {self._host.name} does not run: {done.message}.",
+                retry=False,
+                hint="See the Pythons of a machine: stoker machine check NAME",
+            )
         try:
             return json.loads(done.out.splitlines()[-1])
         except (ValueError, IndexError) as e:
             raise nonsense(self._host.name, done.out.decode("utf-8", "replace")) from e
 
-    def start(self, run_id: str, attempt: int, gpus: Sequence[str] = (), again: bool = False, *, leases: Sequence[str] = ()) -> str:
-        devices = [*(["--gpus", ",".join(gpus)] if gpus else []), *(["--lease", ",".join(leases)] if leases else [])]
+    def start(
+        self,
+        run_id: str,
+        attempt: int,
+        gpus: Sequence[str] = (),
+        again: bool = False,
+        *,
+        leases: Sequence[str] = (),
+    ) -> str:
+        devices = [
+            *(["--gpus", ",".join(gpus)] if gpus else []),
+            *(["--lease", ",".join(leases)] if leases else []),
+        ]
         stdin = json.dumps(self._order).encode("ascii") if self._order else b""
         more = [*(["--again"] if again else []), *(["--order"] if stdin else [])]
         there = (run_id, attempt)
         try:
-            answer = only(self._ask("start", self._run_dir(run_id), str(attempt), *devices, *more, stdin=stdin, there=there))
+            answer = only(
+                self._ask(
+                    "start", self._run_dir(run_id), str(attempt), *devices, *more, stdin=stdin, there=there
+                )
+            )
         except (NotFound, StateError, GpuTaken):
             self._let_go(there)
             raise
@@ -133,7 +177,10 @@ class Core(Backend):
     def poll(self, ids: Sequence[str]) -> dict[str, Observation]:
         if not ids:
             return {}
-        found = {seen.id: seen for seen in parse_observations(self._ask("poll", self._root(), *ids), self._host.name)}
+        found = {
+            seen.id: seen
+            for seen in parse_observations(self._ask("poll", self._root(), *ids), self._host.name)
+        }
         missing = [each for each in ids if each not in found]
         if missing:
             raise nonsense(self._host.name, f"nothing about {missing[0]}")
@@ -152,7 +199,14 @@ class Core(Backend):
     def watch(self) -> Stream:
         return self._open("watch", self._root())
 
-    def stop(self, run_id: str, grace_s: tuple[float, float], reason: str, attempt: int | None = None, gone: bool = False) -> None:
+    def stop(
+        self,
+        run_id: str,
+        grace_s: tuple[float, float],
+        reason: str,
+        attempt: int | None = None,
+        gone: bool = False,
+    ) -> None:
         held = self._leaf.find([run_id])
         gone = gone or self._is_gone(held)
         meant = [*([] if attempt is None else ["--attempt", str(attempt)]), *(["--gone"] if gone else [])]
@@ -164,10 +218,22 @@ class Core(Backend):
 
     def attach(self, run_id: str, attempt: int, out: int = 0, err: int = 0, input: bool = True) -> Stream:
         quiet = [] if input else ["--no-input"]
-        return self._open("attach", self._run_dir(run_id), str(attempt), "--out", str(out), "--err", str(err), *quiet)
+        return self._open(
+            "attach", self._run_dir(run_id), str(attempt), "--out", str(out), "--err", str(err), *quiet
+        )
 
-    def read(self, run_id: str, attempt: int, which: str, offset: int = 0, limit: int | None = None, follow: bool = False, *,  # noqa: PLR0917
-             tail: int | None = None, begins: tuple[int, int] = (0, 0)) -> Stream | FollowedLog:
+    def read(  # noqa: PLR0917
+        self,
+        run_id: str,
+        attempt: int,
+        which: str,
+        offset: int = 0,
+        limit: int | None = None,
+        follow: bool = False,
+        *,
+        tail: int | None = None,
+        begins: tuple[int, int] = (0, 0),
+    ) -> Stream | FollowedLog:
         if follow and limit is None and which != "both" and self._host.few_streams:
             return self._channels.follow(run_id, attempt, which, offset)
         options = [*([] if limit is None else ["--limit", str(limit)]), *(["--follow"] if follow else [])]
@@ -190,7 +256,15 @@ class Core(Backend):
 
     def enter(self, run_id: str) -> list[str]:
         native = _newest(self._leaf.find([run_id]))
-        return [*self._leaf.inside_argv(native), self._host.python(), "-I", "-S", "-c", _ENTER, self._run_dir(run_id)]
+        return [
+            *self._leaf.inside_argv(native),
+            self._host.python(),
+            "-I",
+            "-S",
+            "-c",
+            _ENTER,
+            self._run_dir(run_id),
+        ]
 
     def capacity(self) -> Capacity:
         before = time.time()
@@ -233,7 +307,9 @@ class Core(Backend):
 
     def adopt(self, ids: Sequence[str]) -> list[str]:
         body = {"owner": dict(self._owner or {}), "runs": list(ids)}
-        return only(self._ask("adopt", self._root(), stdin=json.dumps(body).encode("ascii"))).get("taken") or []
+        return (
+            only(self._ask("adopt", self._root(), stdin=json.dumps(body).encode("ascii"))).get("taken") or []
+        )
 
     def close(self) -> None:
         self._channels.close()
@@ -248,7 +324,8 @@ class Core(Backend):
                 self._leaf.release([native])
 
     def _judged(self, seen: list[Observation]) -> list[Observation]:
-        """Unseen runs whose allocation is gone by the leaf's word are abandoned; all are asked about at once."""
+        """Unseen runs whose allocation is gone by the leaf's word are abandoned;
+        all are asked about at once."""
         unseen = [each.id for each in seen if each.phase == "unseen"]
         held = self._leaf.find(unseen) if unseen else {}
         newest = {each.id: held.get((each.id, each.attempt), "") for each in seen if each.phase == "unseen"}
@@ -278,10 +355,15 @@ class Core(Backend):
             if self._pushed:
                 return
             self._host.python()  # first: where there is none, nothing is left behind
-            done = self._host.run(["sh", "-c", _MAKE_ROOM, "sh", self._root(), self._agent.name, *self._agent.files()])
+            done = self._host.run(
+                ["sh", "-c", _MAKE_ROOM, "sh", self._root(), self._agent.name, *self._agent.files()]
+            )
             if done.code:
-                raise TargetError(f"The folder {self._root()} cannot be made on {self._host.name}: {done.message}.", retry=False,
-                                  hint="Choose another `root` for this target in config.toml.")
+                raise TargetError(
+                    f"The folder {self._root()} cannot be made on {self._host.name}: {done.message}.",
+                    retry=False,
+                    hint="Choose another `root` for this target in config.toml.",
+                )
             if not done.out.endswith(b"has\n"):
                 self._put_folder(self._agent.lay_out, self._agent_path())
             self._pushed = True
@@ -315,13 +397,17 @@ class Core(Backend):
     def _asker(self) -> list[str]:
         return ["--owner", self._owner["id"]] if self._owner else []
 
-    def _ask(self, *words: str, stdin: bytes = b"", timeout_s: float = 60.0, there: tuple[str, int] | None = None) -> list[dict]:
-        """The JSON lines that a verb of the agent prints. `there`: asked in the allocation of that attempt."""
+    def _ask(
+        self, *words: str, stdin: bytes = b"", timeout_s: float = 60.0, there: tuple[str, int] | None = None
+    ) -> list[dict]:
+        """The JSON lines that a verb of the agent prints. `there`:
+        asked in the allocation of that attempt."""
         self._push_agent()
         argv = self._argv(*words) if there is None else self._leaf.start_argv(self._argv(*words), *there)
         done = self._host.run(argv, stdin=stdin, timeout_s=timeout_s)
         if agent_is_gone(done):
-            if not self._exists(f"{self._root()}/runs"):  # do not make it anew and then take every run for lost
+            # do not make it anew and then take every run for lost
+            if not self._exists(f"{self._root()}/runs"):
                 raise problem("away", f"the folder {self._root()} does not exist", self._host.name)
             self._pushed = False
             self._push_agent()

@@ -1,9 +1,12 @@
-"""Builds a Python environment on a machine from uv.lock or requirements.txt, once per content, and runs a command in it.
+"""Builds a Python environment on a machine from uv.lock or requirements.txt, once per content,
+and runs a command in it.
 
-The far end runs this file as a part of the run, so it is standard library only and runs on Python 3.8. What it prints is in the run's
-log. Arguments: the folder of all environments, the mirror or "", "--", the command.
+The far end runs this file as a part of the run, so it is standard library only and runs on Python 3.8.
+What it prints is in the run's log. Arguments:
+the folder of all environments, the mirror or "", "--", the command.
 
-An environment is made in its final place, since it cannot be moved. Only the file `complete`, written last, makes it one that is used:
+An environment is made in its final place, since it cannot be moved.
+Only the file `complete`, written last, makes it one that is used:
 whatever a kill leaves behind is deleted by the next run that wants the same.
 """
 
@@ -19,10 +22,21 @@ import subprocess
 import sys
 
 LOCKS = ("uv.lock", "requirements.txt")  # the first that is there
-KEPT = re.compile(r"torch|torchvision|torchaudio|triton|nvidia-.*")  # of the machine's own Python: they fit its driver
+# of the machine's own Python: they fit its driver
+KEPT = re.compile(r"torch|torchvision|torchaudio|triton|nvidia-.*")
 COMPLETE = "complete"
 FAILED = 125
-TOLD = ("Collecting ", "Downloading ", "Building ", "Installing ", "Successfully ", "Resolved ", "Prepared ", "Installed ", " + ")
+TOLD = (
+    "Collecting ",
+    "Downloading ",
+    "Building ",
+    "Installing ",
+    "Successfully ",
+    "Resolved ",
+    "Prepared ",
+    "Installed ",
+    " + ",
+)
 LINES_KEPT = 15
 SHOW = """
 import json, sys, sysconfig
@@ -30,7 +44,7 @@ from importlib import metadata
 found = {(each.metadata["Name"] or "").lower().replace("_", "-"): each.version for each in metadata.distributions()}
 print(json.dumps({"prefix": sys.prefix, "version": sys.version, "installed": found,
                   "paths": [each for each in sys.path if each.endswith("-packages")]}))
-"""
+"""  # noqa: E501
 
 
 class Failed(Exception):
@@ -49,7 +63,9 @@ def main(words):
         sys.stderr.write(f"stoker: The environment cannot be made: {e.filename}: {e.strerror}.\n")
         sys.exit(FAILED)
     bin_ = os.path.dirname(python)
-    env = dict(os.environ, VIRTUAL_ENV=os.path.dirname(bin_), PATH=bin_ + os.pathsep + os.environ.get("PATH", ""))
+    env = dict(
+        os.environ, VIRTUAL_ENV=os.path.dirname(bin_), PATH=bin_ + os.pathsep + os.environ.get("PATH", "")
+    )
     if re.fullmatch(r"python[0-9.]*", os.path.basename(command[0])):
         command[0] = python
     sys.stdout.flush()
@@ -96,17 +112,31 @@ def build(path, lock, own, kept, mirror):
     """Make the environment, and mark it as complete. Raises Failed, OSError."""
     say(f"installing {lock} into {path}")
     python, uv = os.path.join(path, "bin", "python"), find_uv()
-    run([sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", path], "The environment could not be made")
+    run(
+        [sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", path],
+        "The environment could not be made",
+    )
     site = told_by(python)["paths"][0]
-    with open(os.path.join(site, "_of_the_machine.pth"), "w") as f:  # its own Python may be an environment itself
+    # its own Python may be an environment itself
+    with open(os.path.join(site, "_of_the_machine.pth"), "w") as f:
         f.write("".join(each + "\n" for each in own["paths"]))
     wanted, kept_lines = os.path.join(path, "wanted.txt"), os.path.join(path, "kept.txt")
     with open(wanted, "w") as f:
         f.write(requirements(lock, uv, kept))
     if uv:
-        with open(kept_lines, "w") as f:  # uv does not see packages of another environment: it is told that these are not wanted
+        # uv does not see packages of another environment: it is told that these are not wanted
+        with open(kept_lines, "w") as f:
             f.write("".join(f'{name} ; python_version < "3"\n' for name in kept))
-        words = [uv, "pip", "install", "--python", python, "--override", kept_lines, *(["--default-index", mirror] if mirror else [])]
+        words = [
+            uv,
+            "pip",
+            "install",
+            "--python",
+            python,
+            "--override",
+            kept_lines,
+            *(["--default-index", mirror] if mirror else []),
+        ]
     else:
         with open(kept_lines, "w") as f:
             f.write("".join(f"{name}=={version}\n" for name, version in kept.items()))
@@ -130,10 +160,18 @@ def requirements(lock, uv, kept):
     """The lines to install: those of the lock file, without what the machine has already. Raises Failed."""
     if lock == "uv.lock":
         if not uv:
-            raise Failed("uv.lock needs uv, which this machine does not have.",
-                         "pip install uv   there, or write a requirements.txt: uv export --no-hashes -o requirements.txt")
-        text = run([uv, "export", "--frozen", "--no-hashes", "--no-emit-project", "--no-annotate", "--no-header"],
-                   "uv.lock cannot be read", quiet=True)
+            raise Failed(
+                "uv.lock needs uv, which this machine does not have.",
+                (
+                    "pip install uv   there, or write a requirements.txt: "
+                    "uv export --no-hashes -o requirements.txt"
+                ),
+            )
+        text = run(
+            [uv, "export", "--frozen", "--no-hashes", "--no-emit-project", "--no-annotate", "--no-header"],
+            "uv.lock cannot be read",
+            quiet=True,
+        )
     else:
         with open(lock, encoding="utf-8", errors="surrogateescape") as f:
             text = f.read()
@@ -144,7 +182,9 @@ def requirements(lock, uv, kept):
         if known:
             say(f"keeping {name.group(1)} {known} of this machine (asked for: {line.strip()})")
         elif re.match(r"\s*-(r|c|-requirement|-constraint)\b", line):
-            lines.append(re.sub(r"^(\s*-\S+[ =])\s*(\S+)", lambda m: m.group(1) + os.path.abspath(m.group(2)), line))
+            lines.append(
+                re.sub(r"^(\s*-\S+[ =])\s*(\S+)", lambda m: m.group(1) + os.path.abspath(m.group(2)), line)
+            )
         else:
             lines.append(line)
     return "\n".join(lines) + "\n"
@@ -152,13 +192,16 @@ def requirements(lock, uv, kept):
 
 def pip_of(python):
     """The words that run pip for this interpreter. Raises Failed."""
-    if subprocess.run([python, "-m", "pip", "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode:
+    if subprocess.run(
+        [python, "-m", "pip", "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+    ).returncode:
         run([python, "-m", "ensurepip", "--default-pip"], "This machine has neither uv nor pip")
     return [python, "-m", "pip"]
 
 
 def run(words, sentence, quiet=False):
-    """What a program prints; lines of progress are passed on unless `quiet`. Raises Failed with its last lines."""
+    """What a program prints; lines of progress are passed on unless `quiet`.
+    Raises Failed with its last lines."""
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     lines = []
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -177,11 +220,15 @@ def run(words, sentence, quiet=False):
 
 def told_by(python):
     """What an interpreter says of itself and its packages. Raises Failed."""
-    done = subprocess.run([python, "-I", "-c", SHOW], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False)
+    done = subprocess.run(
+        [python, "-I", "-c", SHOW], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False
+    )
     try:
         return json.loads(done.stdout.decode("utf-8", "replace").splitlines()[-1])
     except (ValueError, IndexError):
-        raise Failed(f"{python} does not run.", "See the Pythons of a machine: stoker machine check NAME") from None
+        raise Failed(
+            f"{python} does not run.", "See the Pythons of a machine: stoker machine check NAME"
+        ) from None
 
 
 def say(line):

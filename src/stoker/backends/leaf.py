@@ -21,10 +21,13 @@ class NoOptions:
 
 
 class Leaf(ABC):
-    """How the agent is started on `host`. An allocation is what holds one attempt there: a container, a batch job; its native id is text.
+    """How the agent is started on `host`. An allocation is what holds one attempt there:
+    a container, a batch job; its native id is text.
 
-    Every method may be called from any thread and repeated after any failure. Methods that ask the host raise TargetError when the host
-    does not answer: silence is never an answer about an allocation. `OPTIONS`: the dataclass of the keys that this backend adds to a
+    Every method may be called from any thread and repeated after any failure.
+    Methods that ask the host raise TargetError when the host does not answer:
+    silence is never an answer about an allocation. `OPTIONS`:
+    the dataclass of the keys that this backend adds to a
     [targets.NAME] table; it stands in a module without `from __future__ import annotations` (base/decode.py).
     """
 
@@ -36,28 +39,34 @@ class Leaf(ABC):
 
     @abstractmethod
     def start_argv(self, argv: list[str], run_id: str, attempt: int) -> list[str]:
-        """Words that run `argv` in the allocation of this attempt, with its stdin, stdout and exit code, and make the allocation first if
-        there is none. Two at once make one allocation. What `argv` leaves running must stay until the attempt has ended."""
+        """Words that run `argv` in the allocation of this attempt, with its stdin, stdout and exit code, and
+        make the allocation first if there is none. Two at once make one allocation.
+        What `argv` leaves running must stay until the attempt has ended."""
 
     @abstractmethod
     def inside_argv(self, native: str) -> list[str]:
-        """Words to put before a command, so that `host.run` runs it inside. `native` is "" when `find` knows no allocation of the run."""
+        """Words to put before a command, so that `host.run` runs it inside.
+        `native` is "" when `find` knows no allocation of the run."""
 
     @abstractmethod
     def find(self, run_ids: Sequence[str]) -> dict[tuple[str, int], str]:
-        """(run, attempt) -> native id, for each allocation of these runs that is known, also of ended ones. {}: there are none."""
+        """(run, attempt) -> native id, for each allocation of these runs that is known, also of ended ones.
+        {}: there are none."""
 
     @abstractmethod
     def states(self, natives: Sequence[str]) -> Mapping[str, str]:
-        """Native id -> ALIVE, GONE or UNKNOWN, with one question for all. GONE only where nothing of it can live or start any more."""
+        """Native id -> ALIVE, GONE or UNKNOWN, with one question for all.
+        GONE only where nothing of it can live or start any more."""
 
     @abstractmethod
     def stop(self, natives: Sequence[str]) -> None:
-        """End these allocations and all that runs in them, at once. Harmless when gone. What is gone can still be found by `find`."""
+        """End these allocations and all that runs in them, at once. Harmless when gone.
+        What is gone can still be found by `find`."""
 
     @abstractmethod
     def release(self, natives: Sequence[str]) -> None:
-        """The runs are over for good: end the allocations and give back all that is held for them. Harmless when gone."""
+        """The runs are over for good: end the allocations and give back all that is held for them.
+        Harmless when gone."""
 
     @abstractmethod
     def capacity(self, probed: Capacity) -> Capacity:

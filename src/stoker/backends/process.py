@@ -1,4 +1,5 @@
-"""The process backend: the agent is a plain process of the host. It serves this machine and any machine behind ssh."""
+"""The process backend: the agent is a plain process of the host.
+It serves this machine and any machine behind ssh."""
 
 from __future__ import annotations
 

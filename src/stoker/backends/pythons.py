@@ -1,6 +1,8 @@
-"""Looks on a machine for interpreters: of a login shell, an interactive one, conda and virtual environments, each with its torch.
+"""Looks on a machine for interpreters: of a login shell, an interactive one, conda and virtual environments,
+each with its torch.
 
-The far end runs this file, so it is standard library only and runs on Python 3.8. Nothing is imported from what it finds.
+The far end runs this file, so it is standard library only and runs on Python 3.8.
+Nothing is imported from what it finds.
 """
 
 from __future__ import annotations
@@ -25,32 +27,77 @@ for place in {sysconfig.get_path(name) for name in ("purelib", "platlib")} | {ea
         continue
     torch = torch or next((n[6:-10] for n in names if n.startswith("torch-") and n.endswith(".dist-info")), "")
 print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "torch": torch, "prefix": sys.prefix}))
-"""
-PLACES = (("conda", ("/opt/conda", "/opt/miniconda3", "/root/miniconda3", "~/miniconda3", "~/anaconda3", "~/miniforge3", "~/mambaforge",
-                     "/opt/conda/envs/*", "/root/miniconda3/envs/*", "~/miniconda3/envs/*", "~/anaconda3/envs/*", "~/miniforge3/envs/*",
-                     "~/mambaforge/envs/*", "~/.conda/envs/*")),
-          ("venv", ("~/venv", "~/.venv", "~/*/venv", "~/*/.venv", "~/.virtualenvs/*", "/venv", "/opt/venv", "/workspace/venv",
-                    "/workspace/.venv")))
+"""  # noqa: E501
+PLACES = (
+    (
+        "conda",
+        (
+            "/opt/conda",
+            "/opt/miniconda3",
+            "/root/miniconda3",
+            "~/miniconda3",
+            "~/anaconda3",
+            "~/miniforge3",
+            "~/mambaforge",
+            "/opt/conda/envs/*",
+            "/root/miniconda3/envs/*",
+            "~/miniconda3/envs/*",
+            "~/anaconda3/envs/*",
+            "~/miniforge3/envs/*",
+            "~/mambaforge/envs/*",
+            "~/.conda/envs/*",
+        ),
+    ),
+    (
+        "venv",
+        (
+            "~/venv",
+            "~/.venv",
+            "~/*/venv",
+            "~/*/.venv",
+            "~/.virtualenvs/*",
+            "/venv",
+            "/opt/venv",
+            "/workspace/venv",
+            "/workspace/.venv",
+        ),
+    ),
+)
 
 
 def find():
-    """`{"python", "version", "torch", "found": "login shell" | ...}` of each interpreter, the ones of shells first."""
+    """`{"python", "version", "torch", "found":
+    "login shell" | ...}` of each interpreter, the ones of shells first."""
     wanted = []
     for words, flags in (("login shell", "-lc"), ("interactive shell", "-ic")):
         wanted += [(path, words) for path in of_shell(flags)]
     for name in ("python3", "python"):
-        wanted += [(os.path.join(folder, name), "PATH") for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+        wanted += [
+            (os.path.join(folder, name), "PATH")
+            for folder in os.environ.get("PATH", "").split(os.pathsep)
+            if folder
+        ]
     wanted += [(os.path.join(each, "bin", "python"), "conda") for each in listed_by_conda()]
     for words, patterns in PLACES:
         for pattern in patterns:
-            wanted += [(os.path.join(each, "bin", "python"), words) for each in sorted(glob.glob(os.path.expanduser(pattern)))]
+            wanted += [
+                (os.path.join(each, "bin", "python"), words)
+                for each in sorted(glob.glob(os.path.expanduser(pattern)))
+            ]
     found = {}
     for path, words in wanted:
         if len(found) < MOST and path not in found and os.access(path, os.X_OK) and os.path.isfile(path):
             told = ask(path)
-            if told and (os.path.realpath(path), told["prefix"]) not in [each["same"] for each in found.values()]:
-                found[path] = {"python": path, "found": words, "version": told["version"], "torch": told["torch"],
-                               "same": (os.path.realpath(path), told["prefix"])}
+            if told and (os.path.realpath(path), told["prefix"]) not in [
+                each["same"] for each in found.values()
+            ]:
+                found[path] = {
+                    "python": path,
+                    "found": words,
+                    "version": told["version"],
+                    "torch": told["torch"],
+                    "same": (os.path.realpath(path), told["prefix"]),
+                }
     return [{name: value for name, value in each.items() if name != "same"} for each in found.values()]
 
 
@@ -83,8 +130,13 @@ def ask(python):
 def run(argv, limit_s):
     """What a program prints, at most 100 kB of it; "" for one that fails or takes too long."""
     try:
-        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                              start_new_session=True) as process:
+        with subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
             try:
                 return process.communicate(timeout=limit_s)[0][:100000].decode("utf-8", "replace")
             except subprocess.TimeoutExpired:

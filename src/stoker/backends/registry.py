@@ -1,4 +1,5 @@
-"""The backends by name: `backend = "..."` of a [targets.NAME] table. A backend adds one line to `LEAVES`, and its own file."""
+"""The backends by name: `backend = "..."` of a [targets.NAME] table.
+A backend adds one line to `LEAVES`, and its own file."""
 
 from __future__ import annotations
 
@@ -17,9 +18,17 @@ LEAVES = {
 }
 
 
-def make(backend: str, host: Host, root: str, options: Mapping | None = None, *, owner: Mapping[str, str] | None = None,
-         order: Mapping | None = None) -> Backend:
-    """The backend of that name on `host`; see `Core`. `options`: its own keys of the table. Raises InvalidSpec."""
+def make(
+    backend: str,
+    host: Host,
+    root: str,
+    options: Mapping | None = None,
+    *,
+    owner: Mapping[str, str] | None = None,
+    order: Mapping | None = None,
+) -> Backend:
+    """The backend of that name on `host`; see `Core`. `options`: its own keys of the table.
+    Raises InvalidSpec."""
     leaf = leaf_of(backend)
     return Core(host, root, leaf(host, _options(backend, leaf, options or {})), owner=owner, order=order)
 
@@ -27,7 +36,10 @@ def make(backend: str, host: Host, root: str, options: Mapping | None = None, *,
 def leaf_of(backend: str) -> type[Leaf]:
     """The class of a backend. Raises InvalidSpec for an unknown name."""
     if backend not in LEAVES:
-        raise InvalidSpec(f"There is no backend '{backend}'.", hint=f"Known backends: {', '.join(LEAVES)}. See docs/reference/config.md.")
+        raise InvalidSpec(
+            f"There is no backend '{backend}'.",
+            hint=f"Known backends: {', '.join(LEAVES)}. See docs/reference/config.md.",
+        )
     return getattr(import_module(f"stoker.backends.{backend}"), LEAVES[backend])
 
 

@@ -13,12 +13,28 @@ from stoker.base.units import parse_duration, parse_size
 
 SOCKET_PATH_MAX = 100  # the kernel takes 107 bytes; ssh control paths and others need a few
 FULL = (errno.ENOSPC, errno.EDQUOT)
-RESERVE_BYTES = 5 << 20  # of disk, kept for the database: once in its write-ahead log, once for the next server
+# of disk, kept for the database: once in its write-ahead log, once for the next server
+RESERVE_BYTES = 5 << 20
 RESERVE_SHARE = 16  # of the room on a small disk at most one part in so many is kept
 RESERVE_MIN_BYTES = 128 << 10  # less is of no use
-OWN_NAMES = frozenset({"server", "spool", "runs", "tune", "settings", "config.toml", "agent", "watch", "cache", "data", "venvs",
-                       "lost+found"})  # in a state folder
-DAEMON_MARK = "STOKER_DAEMON"  # in the environment of our own daemons: the file that records their pid and start time
+OWN_NAMES = frozenset(
+    {
+        "server",
+        "spool",
+        "runs",
+        "tune",
+        "settings",
+        "config.toml",
+        "agent",
+        "watch",
+        "cache",
+        "data",
+        "venvs",
+        "lost+found",
+    }
+)  # in a state folder
+# in the environment of our own daemons: the file that records their pid and start time
+DAEMON_MARK = "STOKER_DAEMON"
 SEE = "See docs/reference/config.md."
 RUN_MARK = "STOKER_RUN"  # in the environment of a run: its id
 
@@ -104,17 +120,28 @@ def make_home(where: Home) -> Home:
         except OSError as e:
             if e.errno not in FULL or not where.reserve.exists():
                 raise
-            where.reserve.unlink(missing_ok=True)  # this is what it was kept for: stop, rm and gc must work on a full disk
+            # this is what it was kept for: stop, rm and gc must work on a full disk
+            where.reserve.unlink(missing_ok=True)
             _probe(where)
     except OSError as e:
-        raise Denied(f"The state folder {where.path} cannot be written ({e.strerror}).",
-                     hint="Free some space or choose another folder: export STOKER_HOME=/some/local/folder") from e
+        raise Denied(
+            f"The state folder {where.path} cannot be written ({e.strerror}).",
+            hint="Free some space or choose another folder: export STOKER_HOME=/some/local/folder",
+        ) from e
     if stat.S_IMODE(where.path.stat().st_mode) & 0o077:
         where.path.chmod(0o700)
     kind = filesystem_type(where.path)
     if kind in NETWORK_FILESYSTEMS:
-        raise Denied(f"The state folder {where.path} is on a network file system ({kind}), where locks and SQLite are not safe.",
-                     hint=f"export STOKER_HOME=/var/tmp/stoker-{os.getuid()}   (any folder on this machine's own disk)")
+        raise Denied(
+            (
+                f"The state folder {where.path} is on a network file system ({kind}), where locks and "
+                "SQLite are not safe."
+            ),
+            hint=(
+                f"export STOKER_HOME=/var/tmp/stoker-{os.getuid()}   (any folder on this machine's own "
+                "disk)"
+            ),
+        )
     if where.socket.parent != where.server:
         private_folder(where.socket.parent)
     return where
@@ -129,17 +156,28 @@ def _check_ours(where: Home) -> None:
         return  # there is none, or it is told later why it cannot be used
     other = f"export STOKER_HOME={where.path}/stoker"
     if seen.st_uid != os.getuid():
-        raise Denied(f"The state folder {where.path} belongs to another user.", hint="export STOKER_HOME=$HOME/.stoker")
-    if any((where.server / name).exists() for name in (where.database.name, where.lock.name, where.server_log.name)):
+        raise Denied(
+            f"The state folder {where.path} belongs to another user.", hint="export STOKER_HOME=$HOME/.stoker"
+        )
+    if any(
+        (where.server / name).exists()
+        for name in (where.database.name, where.lock.name, where.server_log.name)
+    ):
         return
     if names - OWN_NAMES:
-        raise Denied(f"The folder {where.path} holds files that are not Stoker's, so it cannot be the state folder.", hint=other)
+        raise Denied(
+            f"The folder {where.path} holds files that are not Stoker's, so it cannot be the state folder.",
+            hint=other,
+        )
     if seen.st_mode & (stat.S_ISVTX | stat.S_IWOTH):
-        raise Denied(f"The folder {where.path} is shared by all users, so it cannot be the state folder.", hint=other)
+        raise Denied(
+            f"The folder {where.path} is shared by all users, so it cannot be the state folder.", hint=other
+        )
 
 
 def reserve_bytes(folder: Path | str) -> int:
-    """How much of the disk under `folder` is kept back for the database; 0 where there is hardly any room. Raises OSError."""
+    """How much of the disk under `folder` is kept back for the database;
+    0 where there is hardly any room. Raises OSError."""
     room = os.statvfs(folder)
     kept = min(RESERVE_BYTES, room.f_bavail * room.f_frsize // RESERVE_SHARE)
     return kept if kept >= RESERVE_MIN_BYTES else 0
@@ -154,7 +192,8 @@ def _probe(where: Home) -> None:
 
 
 def keep_reserve(where: Home) -> None:
-    """Keep some room for the next server, should it have to start on a disk that a run has filled. Not on a disk that is full."""
+    """Keep some room for the next server, should it have to start on a disk that a run has filled.
+    Not on a disk that is full."""
     try:
         size = reserve_bytes(where.server)
         if where.reserve.exists() or not size:
@@ -173,13 +212,18 @@ def private_folder(folder: Path) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     seen = folder.lstat()
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or stat.S_IMODE(seen.st_mode) & 0o077:
-        raise Denied(f"{folder} is not private to you.", hint=f"Remove it (Stoker makes it again), or: chmod 700 {folder}")
+        raise Denied(
+            f"{folder} is not private to you.",
+            hint=f"Remove it (Stoker makes it again), or: chmod 700 {folder}",
+        )
     return folder
 
 
 NETWORK_FILESYSTEMS = frozenset(
-    "nfs nfs4 cifs smb3 smbfs lustre gpfs beegfs ceph afs 9p panfs orangefs wekafs fuse.sshfs fuse.glusterfs fuse.gcsfuse fuse.rclone "
-    "fuse.s3fs fuse.juicefs".split())
+    "nfs nfs4 cifs smb3 smbfs lustre gpfs beegfs ceph afs 9p panfs orangefs wekafs fuse.sshfs "
+    "fuse.glusterfs fuse.gcsfuse fuse.rclone "
+    "fuse.s3fs fuse.juicefs".split()
+)
 
 
 def filesystem_type(path: Path | str) -> str:
@@ -211,11 +255,14 @@ class TargetConfig:
     gpus: int | None = None  # None: as many as the machine shows
     slots: int | None = None  # None: CPU slots are not counted
     off: str = ""  # the command that switches the machine off; empty: it keeps running
-    off_latest_s: float = 12 * 3600.0  # from the end of its last run: then it is switched off, whatever is not copied
+    # from the end of its last run: then it is switched off, whatever is not copied
+    off_latest_s: float = 12 * 3600.0
     off_after_s: float = 300.0  # of quiet, once all files are copied
-    disk_survives: bool = False  # its files are there again when it is switched on, so nothing needs to be copied before
+    # its files are there again when it is switched on, so nothing needs to be copied before
+    disk_survives: bool = False
     index_url: str = ""  # where pip and uv there find packages (a mirror); empty: as they are set up there
-    python: str = ""  # the interpreter there for scripts and for the word `python`; empty: what a login finds as python3
+    # the interpreter there for scripts and for the word `python`; empty: what a login finds as python3
+    python: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +270,8 @@ class Config:
     """config.toml. Every field has a default, so the file need not exist."""
 
     copy_limit_bytes: int = 2_000_000_000  # a larger working folder is not copied
-    pull_limit_bytes: int = 1_000_000_000  # of files that come home by themselves when a run on another machine has ended
+    # of files that come home by themselves when a run on another machine has ended
+    pull_limit_bytes: int = 1_000_000_000
     slots: int | None = None  # CPU slots of this machine; None: not counted
     targets: dict[str, TargetConfig] = field(default_factory=dict)
 
@@ -251,24 +299,46 @@ def load_config(where: Home) -> Config:
             for name, table in value.items():
                 targets[name] = _target(where, name, table)
         else:
-            raise InvalidSpec(f"{where.config}: '{key}' is not a setting, or its value has the wrong type.", hint=SEE)
+            raise InvalidSpec(
+                f"{where.config}: '{key}' is not a setting, or its value has the wrong type.", hint=SEE
+            )
     if values.get("slots") is not None and targets["local"].slots is None:
         targets["local"] = replace(targets["local"], slots=values["slots"])
     return Config(targets=targets, **values)
 
 
 def _target(where: Home, name: str, table: object) -> TargetConfig:
-    kinds = {"host": str, "root": str, "backend": str, "gpus": int, "slots": int, "python": str, "index_url": str, "off": str,
-             "off_latest": str, "off_after": str, "disk_survives": bool}
-    own = {k: v for k, v in table.items() if k not in kinds} if isinstance(table, dict) and "backend" in table else {}
-    if not isinstance(table, dict) or any(not isinstance(v, kinds.get(k, ())) for k, v in table.items() if k not in own):
+    kinds = {
+        "host": str,
+        "root": str,
+        "backend": str,
+        "gpus": int,
+        "slots": int,
+        "python": str,
+        "index_url": str,
+        "off": str,
+        "off_latest": str,
+        "off_after": str,
+        "disk_survives": bool,
+    }
+    own = (
+        {k: v for k, v in table.items() if k not in kinds}
+        if isinstance(table, dict) and "backend" in table
+        else {}
+    )
+    if not isinstance(table, dict) or any(
+        not isinstance(v, kinds.get(k, ())) for k, v in table.items() if k not in own
+    ):
         raise InvalidSpec(f"{where.config}: [targets.{name}] accepts {', '.join(kinds)}.", hint=SEE)
     values = {k: v for k, v in table.items() if k not in own}
     for key in ("off_latest", "off_after"):
         if key in values:
             values[f"{key}_s"] = 0.0 if values[key] in ("0", "0s") else parse_duration(values[key])
             del values[key]
-    if "@" in values.get("index_url", "").partition("://")[2].partition("/")[0]:  # it is shown in lists of processes and kept with the run
-        raise InvalidSpec(f"{where.config}: the `index_url` of [targets.{name}] must not hold a user name or password.",
-                          hint="Write them into ~/.netrc or into pip's own configuration on that machine.")
+    # it is shown in lists of processes and kept with the run
+    if "@" in values.get("index_url", "").partition("://")[2].partition("/")[0]:
+        raise InvalidSpec(
+            f"{where.config}: the `index_url` of [targets.{name}] must not hold a user name or password.",
+            hint="Write them into ~/.netrc or into pip's own configuration on that machine.",
+        )
     return TargetConfig(name=name, options=own, **values)

@@ -1,7 +1,8 @@
-"""JSON objects as dataclasses, by their annotations: strictly what is asked now, leniently what some version once wrote.
+"""JSON objects as dataclasses, by their annotations:
+strictly what is asked now, leniently what some version once wrote.
 
-A dataclass that is decoded here stands in a module without `from __future__ import annotations`. Known annotations: bool, int, float, str,
-dict, dict[str, str], tuple[X, ...], tuple[X, X], and X | None.
+A dataclass that is decoded here stands in a module without `from __future__ import annotations`.
+Known annotations: bool, int, float, str, dict, dict[str, str], tuple[X, ...], tuple[X, X], and X | None.
 """
 
 from __future__ import annotations
@@ -19,24 +20,36 @@ _NEWER = "If the client is newer than the server: stoker server stop   (the next
 
 
 def asked(cls: type, body: dict, what: str):
-    """A `cls` out of a request; `what` names it in messages. Raises UnknownField, and InvalidSpec with the field that is wrong."""
+    """A `cls` out of a request; `what` names it in messages.
+    Raises UnknownField, and InvalidSpec with the field that is wrong."""
     known = _kinds(cls)
     unknown = sorted(str(name) for name in body if name not in known)
     if unknown:
-        raise UnknownField(f"The {what} has a field this version does not know: {', '.join(unknown)}.", hint=_NEWER, fields=unknown)
+        raise UnknownField(
+            f"The {what} has a field this version does not know: {', '.join(unknown)}.",
+            hint=_NEWER,
+            fields=unknown,
+        )
     for name, value in body.items():
         if not fits(value, known[name]):
             shown = repr(value)
             shown = shown if len(shown) <= SHOWN_MAX else shown[:SHOWN_MAX - 3] + "..."
-            raise InvalidSpec(f"The {what}'s '{name}' must be {words(known[name])}, not {shown}.", fields=[name])
+            raise InvalidSpec(
+                f"The {what}'s '{name}' must be {words(known[name])}, not {shown}.", fields=[name]
+            )
     return _made(cls, body, what)
 
 
 def written(cls: type, body: dict, what: str):
-    """A `cls` out of what some version wrote down. Fields that this version does not know are passed over; a value of another kind gives
-    way to the default. Raises InvalidSpec where a field without a default is missing."""
+    """A `cls` out of what some version wrote down. Fields that this version does not know are passed over;
+    a value of another kind gives way to the default.
+    Raises InvalidSpec where a field without a default is missing."""
     known = _kinds(cls)
-    plain = {name: value for name, value in body.items() if type(value) is known.get(name) or (name in known and fits(value, known[name]))}
+    plain = {
+        name: value
+        for name, value in body.items()
+        if type(value) is known.get(name) or (name in known and fits(value, known[name]))
+    }
     return _made(cls, plain, what)
 
 
@@ -51,10 +64,16 @@ def fits(value: object, kind: object) -> bool:
     if isinstance(kind, type) and not hasattr(kind, "__args__"):
         return isinstance(value, kind)
     if kind.__origin__ is dict:
-        return isinstance(value, dict) and all(fits(k, kind.__args__[0]) and fits(v, kind.__args__[1]) for k, v in value.items())
+        return isinstance(value, dict) and all(
+            fits(k, kind.__args__[0]) and fits(v, kind.__args__[1]) for k, v in value.items()
+        )
     first, *rest = kind.__args__
     many = rest == [...]
-    return isinstance(value, list | tuple) and (many or len(value) == len(kind.__args__)) and all(fits(each, first) for each in value)
+    return (
+        isinstance(value, list | tuple)
+        and (many or len(value) == len(kind.__args__))
+        and all(fits(each, first) for each in value)
+    )
 
 
 def words(kind: object) -> str:

@@ -1,10 +1,12 @@
-"""The errors of Stoker. Each knows its exit code and HTTP status; the class docstring is its default message."""
+"""The errors of Stoker. Each knows its exit code and HTTP status;
+the class docstring is its default message."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-EXIT_OWN_FAILURE = 125  # `stoker run` failed before the run could give an exit code of its own (docker does the same)
+# `stoker run` failed before the run could give an exit code of its own (docker does the same)
+EXIT_OWN_FAILURE = 125
 
 
 class StokerError(Exception):
@@ -15,7 +17,9 @@ class StokerError(Exception):
     http_status = 500
     default_hint = "Run `stoker doctor`; the server's log is in $STOKER_HOME/server/log."
 
-    def __init__(self, message: str | None = None, *, hint: str | None = None, fields: Sequence[str] = ()) -> None:
+    def __init__(
+        self, message: str | None = None, *, hint: str | None = None, fields: Sequence[str] = ()
+    ) -> None:
         self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
         self.hint = hint or self.default_hint
         self.fields = tuple(fields)  # of the request, that are wrong
@@ -68,7 +72,14 @@ class TargetError(StokerError):
     http_status = 502
     default_hint = "Check the machine: stoker doctor"
 
-    def __init__(self, message: str | None = None, *, hint: str | None = None, fields: Sequence[str] = (), retry: bool = True) -> None:
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        hint: str | None = None,
+        fields: Sequence[str] = (),
+        retry: bool = True,
+    ) -> None:
         super().__init__(message or "The machine could not carry out the request.", hint=hint, fields=fields)
         self.retry = retry
 
@@ -93,7 +104,16 @@ class ServerError(StokerError):
     http_status = 500
 
 
-ALL_ERRORS: tuple[type[StokerError], ...] = (StokerError, InvalidSpec, UnknownField, NotFound, Denied, TargetError, StateError, ServerError)
+ALL_ERRORS: tuple[type[StokerError], ...] = (
+    StokerError,
+    InvalidSpec,
+    UnknownField,
+    NotFound,
+    Denied,
+    TargetError,
+    StateError,
+    ServerError,
+)
 _BY_CODE = {cls.code: cls for cls in ALL_ERRORS}
 
 
@@ -101,4 +121,6 @@ def from_json(body: dict) -> StokerError:
     """The error that an HTTP answer tells of; unknown codes become a plain StokerError."""
     cls = _BY_CODE.get(body.get("error", ""), StokerError)
     kwargs = {"retry": bool(body.get("retry", True))} if cls is TargetError else {}
-    return cls(body.get("message"), hint=body.get("hint"), fields=map(str, body.get("fields") or ()), **kwargs)
+    return cls(
+        body.get("message"), hint=body.get("hint"), fields=map(str, body.get("fields") or ()), **kwargs
+    )

@@ -1,4 +1,5 @@
-"""The [targets.NAME] tables of config.toml, added and removed as text: comments and everything else in the file stay as they are."""
+"""The [targets.NAME] tables of config.toml, added and removed as text:
+comments and everything else in the file stay as they are."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _HEADER = re.compile(r"\s*\[")
 
 
 def address_of(text: str) -> str:
-    """What one types after `ssh`: of `ssh://root@host:123` that is `-p 123 root@host`; anything else is that already.
+    """What one types after `ssh`: of `ssh://root@host:123` that is `-p 123 root@host`;
+    anything else is that already.
 
     Raises InvalidSpec.
     """
@@ -27,20 +29,30 @@ def address_of(text: str) -> str:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as e:
-        raise InvalidSpec(f"{text} is not an address: {e}.", hint="ssh://root@connect.example.com:12345") from e
+        raise InvalidSpec(
+            f"{text} is not an address: {e}.", hint="ssh://root@connect.example.com:12345"
+        ) from e
     if parts.password is not None:
-        raise InvalidSpec("The address holds a password, which others could read.", hint="Set up a key: ssh-copy-id USER@HOST")
+        raise InvalidSpec(
+            "The address holds a password, which others could read.",
+            hint="Set up a key: ssh-copy-id USER@HOST",
+        )
     if not parts.hostname or parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise InvalidSpec(f"{text} is not the address of a machine.", hint="ssh://root@connect.example.com:12345")
+        raise InvalidSpec(
+            f"{text} is not the address of a machine.", hint="ssh://root@connect.example.com:12345"
+        )
     host = f"{parts.username}@{parts.hostname}" if parts.username else parts.hostname
     return shlex.join([*(["-p", str(port)] if port else []), host])
 
 
 def add(where: Home, machine: TargetConfig) -> None:
-    """Write a table for this machine at the end of config.toml. Raises InvalidSpec for a bad name, StateError where there is one."""
+    """Write a table for this machine at the end of config.toml.
+    Raises InvalidSpec for a bad name, StateError where there is one."""
     if not _NAME.fullmatch(machine.name):
-        raise InvalidSpec(f"{machine.name!r} cannot be the name of a machine: up to 40 letters, digits, '-' and '_'.",
-                          hint="stoker machine add box ssh://root@connect.example.com:12345")
+        raise InvalidSpec(
+            f"{machine.name!r} cannot be the name of a machine: up to 40 letters, digits, '-' and '_'.",
+            hint="stoker machine add box ssh://root@connect.example.com:12345",
+        )
     if machine.name in load_config(where).targets:
         raise StateError(f"There is a machine {machine.name} already.",
                          hint=f"See it: stoker machine ls   Remove it: stoker machine rm {machine.name}")
@@ -51,13 +63,17 @@ def add(where: Home, machine: TargetConfig) -> None:
     lines = [f"[targets.{machine.name}]", *(f"{key} = {_toml(value)}" for key, value in values.items())]
     text = "\n".join([*([before.rstrip("\n"), ""] if before.strip() else []), *lines, ""])
     if _targets_in(text) != {**_targets_in(before), machine.name: values}:
-        raise InvalidSpec(f"Stoker cannot add a table to {where.config}.", hint=f"Add [targets.{machine.name}] yourself in {where.config}.")
+        raise InvalidSpec(
+            f"Stoker cannot add a table to {where.config}.",
+            hint=f"Add [targets.{machine.name}] yourself in {where.config}.",
+        )
     make_home(where)
     _write(where, text)
 
 
 def set_off(where: Home, machine: TargetConfig) -> None:
-    """Write how a machine is switched off into its table, which says nothing of that yet. Raises InvalidSpec where that cannot be done."""
+    """Write how a machine is switched off into its table, which says nothing of that yet.
+    Raises InvalidSpec where that cannot be done."""
     before = _text(where)
     lines = [f"{key} = {_toml(value)}\n" for key, value in _off(machine).items() if value is not None]
     text = _after_header(before, machine.name, lines)
@@ -99,8 +115,12 @@ def _off(machine: TargetConfig) -> dict:
     if not machine.off:
         return {}
     off_words(machine.off)
-    return {"off": machine.off, "off_latest": _duration(machine.off_latest_s), "off_after": _duration(machine.off_after_s),
-            "disk_survives": machine.disk_survives or None}
+    return {
+        "off": machine.off,
+        "off_latest": _duration(machine.off_latest_s),
+        "off_after": _duration(machine.off_after_s),
+        "disk_survives": machine.disk_survives or None,
+    }
 
 
 def _duration(seconds: float) -> str:
@@ -110,14 +130,20 @@ def _duration(seconds: float) -> str:
 
 
 def remove(where: Home, name: str) -> None:
-    """Take the table of a machine out of config.toml. Raises InvalidSpec where there is none, or where it is not written as a table."""
+    """Take the table of a machine out of config.toml.
+    Raises InvalidSpec where there is none, or where it is not written as a table."""
     load_config(where)
     before = _targets_in(_text(where))
     if name not in before:
-        raise InvalidSpec(f"There is no machine {name} in {where.config}.", hint="All machines: stoker machine ls")
+        raise InvalidSpec(
+            f"There is no machine {name} in {where.config}.", hint="All machines: stoker machine ls"
+        )
     text = _without(_text(where), name)
     if _targets_in(text) != {each: table for each, table in before.items() if each != name}:
-        raise InvalidSpec(f"Stoker cannot find the table of {name} in {where.config}.", hint=f"Remove {name} there with an editor.")
+        raise InvalidSpec(
+            f"Stoker cannot find the table of {name} in {where.config}.",
+            hint=f"Remove {name} there with an editor.",
+        )
     _write(where, text)
 
 
@@ -157,4 +183,8 @@ def _toml(value: str | int) -> str:
     """A string or boolean of JSON is one of TOML, but for DEL."""
     if isinstance(value, bool):
         return json.dumps(value)
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f") if isinstance(value, str) else str(value)
+    return (
+        json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        if isinstance(value, str)
+        else str(value)
+    )

@@ -1,4 +1,5 @@
-"""What somebody may have meant by a word that is mistyped. Nothing is better than nonsense: only what is really near is named."""
+"""What somebody may have meant by a word that is mistyped. Nothing is better than nonsense:
+only what is really near is named."""
 
 from __future__ import annotations
 
@@ -8,10 +9,13 @@ PREFIX_MIN = 2  # letters that are enough to stand for a longer word
 
 
 def near(word: str, known: Iterable[str], count: int = 1) -> list[str]:
-    """At most `count` of `known` that `word` was meant to be, the likeliest first; of equal ones the order of `known` decides.
+    """At most `count` of `known` that `word` was meant to be, the likeliest first;
+    of equal ones the order of `known` decides.
 
-    A beginning of a word counts before a mistyped one. Mistyped: one slip in a word of up to four letters, two in a longer one; two
-    letters in the wrong order are one slip. In a word of two letters no letter may be wrong, and a wrong number is never a slip:
+    A beginning of a word counts before a mistyped one. Mistyped:
+    one slip in a word of up to four letters, two in a longer one;
+    two letters in the wrong order are one slip.
+    In a word of two letters no letter may be wrong, and a wrong number is never a slip:
     who types `train-9` does not mean `train-7`.
     """
     ranked = []
@@ -29,7 +33,11 @@ def _rank(word: str, other: str) -> tuple[int, int] | None:
     if len(word) >= PREFIX_MIN and other.startswith(word):
         return 1, len(other) - len(word)
     allowed = 0 if len(word) < 2 else 1 if min(len(word), len(other)) < 5 else 2
-    if abs(len(word) - len(other)) > allowed or _digits(word) != _digits(other) or (len(word) == 2 and not set(word) <= set(other)):
+    if (
+        abs(len(word) - len(other)) > allowed
+        or _digits(word) != _digits(other)
+        or (len(word) == 2 and not set(word) <= set(other))
+    ):
         return None
     slips = distance(word, other)
     return (2, slips) if slips <= allowed else None
@@ -40,7 +48,8 @@ def _digits(word: str) -> str:
 
 
 def distance(one: str, two: str) -> int:
-    """How many letters must be added, dropped, changed or swapped with their neighbour (Damerau-Levenshtein, adjacent swaps only)."""
+    """How many letters must be added, dropped, changed or swapped with their neighbour (Damerau-Levenshtein,
+    adjacent swaps only)."""
     before: list[int] = []
     last = list(range(len(two) + 1))
     for i, a in enumerate(one, 1):

@@ -1,4 +1,5 @@
-"""Whose a run on a shared machine is: each state folder has an id, which is written into the folders of its runs."""
+"""Whose a run on a shared machine is: each state folder has an id,
+which is written into the folders of its runs."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ ID_MAX = 64
 
 
 def owner_of(where: Home) -> dict[str, str]:
-    """`{"id", "hint"}` of this state folder: an id that is made once and stays, and USER@HOST for people. Raises ServerError."""
+    """`{"id", "hint"}` of this state folder: an id that is made once and stays, and USER@HOST for people.
+    Raises ServerError."""
     return {"id": _id(where), "hint": f"{_user()}@{socket.gethostname()}"}
 
 
@@ -33,7 +35,9 @@ def _id(where: Home) -> str:
         except OSError:  # no hard links here
             os.replace(temp, path)
     except OSError as e:
-        raise ServerError(f"{path} cannot be written: {e.strerror}.", hint="Free some space, then repeat the command.") from e
+        raise ServerError(
+            f"{path} cannot be written: {e.strerror}.", hint="Free some space, then repeat the command."
+        ) from e
     finally:
         temp.unlink(missing_ok=True)
     return _read(path)

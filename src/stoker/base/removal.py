@@ -1,4 +1,5 @@
-"""How everything of Stoker's is deleted: no link is followed, neither in what is deleted nor on the way to it."""
+"""How everything of Stoker's is deleted: no link is followed,
+neither in what is deleted nor on the way to it."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from stoker.agent import writing
 
 
 def remove(top: Path | str, *names: str) -> None:
-    """Delete top/NAME/.../NAME: a file, a link, or a folder with all that is in it. Only `top` may be a link. Harmless when nothing is
-    there. Raises OSError."""
+    """Delete top/NAME/.../NAME: a file, a link, or a folder with all that is in it.
+    Only `top` may be a link. Harmless when nothing is there. Raises OSError."""
     writing.remove(os.fspath(top), *names)
 
 

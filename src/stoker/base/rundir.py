@@ -23,7 +23,8 @@ ATTEMPTS = "attempts"
 MANIFEST = "manifest.json"  # in CODE: the files that there were when the run began
 COPY_LIST = "copy.list"  # in code/, until the frozen copy is on the disk here; it is not sent
 CODE = "code"  # manifest.json, commit.json, diff.patch: what the code was when the run began
-HOOKS = "hooks"  # a link to the hooks that this run began with; in an attempt's folder what hooked processes say of themselves
+# a link to the hooks that this run began with; in an attempt's folder what hooked processes say of themselves
+HOOKS = "hooks"
 RESUME = "resume"  # what exact resume keeps over all attempts: log, images, state.json
 AUDIT = "audit"  # in the folder of RESUME: rooms of audits that are at work
 AUDITS = "audits.json"  # in the folder of RESUME: what came of the audits
@@ -42,17 +43,20 @@ ERR = "err.log"
 TURNS = "turns"  # the order in which bytes came into the two logs
 METRICS = "metrics.jsonl"
 STEPS = "steps.jsonl"
-STILL = "still.json"  # that the run makes no step, since when, and the line in which each rank and worker waits
+# that the run makes no step, since when, and the line in which each rank and worker waits
+STILL = "still.json"
 TELEMETRY = "telemetry.jsonl"
 EVENTS = "events.jsonl"
 EXIT = "exit.json"
 STOP = "stop.json"  # a wish: end this attempt
-WRITTEN = "written.jsonl"  # paths that were opened for writing, as the agent has seen; in HOOKS: as the processes tell
+# paths that were opened for writing, as the agent has seen; in HOOKS: as the processes tell
+WRITTEN = "written.jsonl"
 ENGINE = "engine.json"  # what a script's Engine says of itself: grade, reasons, checkpoint folder, step
 STATUS = "status.json"  # the raw wait status, written by the holder before anything else happens
 SOCKET = "sock"  # the holder's door: input, window size, signals
 
-PICTURE = re.compile(rf"{ATTEMPTS}/[0-9]{{1,9}}/{HOOKS}/pictures/[A-Za-z0-9][A-Za-z0-9.\-]*", re.ASCII)  # a path in the run folder
+# a path in the run folder
+PICTURE = re.compile(rf"{ATTEMPTS}/[0-9]{{1,9}}/{HOOKS}/pictures/[A-Za-z0-9][A-Za-z0-9.\-]*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,8 @@ class RunDir:
 
     def attempts(self) -> list[int]:
         """The numbers of the attempts that were claimed, in order."""
-        from stoker.agent.attempts import attempt_numbers  # here: every command imports this module, few read run folders
+        # here: every command imports this module, few read run folders
+        from stoker.agent.attempts import attempt_numbers
 
         return attempt_numbers(os.fspath(self.path))
 

@@ -1,4 +1,5 @@
-"""States and reasons as tables, with the sentence of each. CLI, console, docs and the reconciler read them from here only."""
+"""States and reasons as tables, with the sentence of each.
+CLI, console, docs and the reconciler read them from here only."""
 
 from __future__ import annotations
 
@@ -60,8 +61,9 @@ class Reachability(StrEnum):
 class Reason:
     """Why a run got where it is.
 
-    name: the word in JSON. state: the state a run ends in. sentence: what a beginner reads; `{}` fields come from the
-    evidence. retry: whether `--restarts` tries again. next: what to type next; `{id}` is the run.
+    name: the word in JSON. state: the state a run ends in. sentence: what a beginner reads; `{}` fields
+        come from the evidence. retry: whether `--restarts` tries again. next:
+    what to type next; `{id}` is the run.
     """
 
     name: str
@@ -71,65 +73,152 @@ class Reason:
     next: str
 
 
-REASONS: dict[str, Reason] = {r.name: r for r in (
-    Reason("exited", State.DONE, "Finished successfully.", False, "stoker logs {id}"),
-    Reason("nonzero_exit", State.FAILED, "Failed with exit code {code}{error}.", True,
-           "stoker logs --tail 40 {id}"),
-    Reason("nothing_trained", State.FAILED, "Exited without an error, but trained nothing.", False, "stoker logs {id}"),
-    Reason("host_oom", State.FAILED, "The machine ran out of memory; the kernel killed {who}.", False,
-           "use less memory (smaller batch, fewer workers), then: stoker start {id}"),
-    Reason("gpu_oom", State.FAILED, "The GPU ran out of memory.", False, "use a smaller batch, then: stoker start {id}"),
-    Reason("gpu_fault", State.FAILED, "The GPU or its driver failed.", True, "stoker doctor"),
-    Reason("disk_full", State.FAILED, "The disk was full.", False, "stoker gc, then: stoker start {id}"),
-    Reason("killed", State.FAILED, "{killed} by {signal_name} (not sent by Stoker).", True, "stoker start {id}"),
-    Reason("crashed", State.FAILED, "{crashed} with {signal_name}: a fault in compiled code, not a Python error.", True,
-           "stoker logs --tail 40 {id}"),
-    Reason("hangup", State.FAILED, "Killed by SIGHUP: its terminal was closed.", True, "stoker start {id}"),
-    Reason("rebooted", State.FAILED, "The machine or its container restarted during the run.", True, "stoker start {id}"),
-    Reason("preempted", State.FAILED, "The machine was reclaimed for other work.", True, "stoker start {id}"),
-    Reason("stalled", State.FAILED, "Stalled: no step, output, read or write for {limit} (--stall): {place}.", False,
-           "stoker logs --tail 40 {id}"),
-    Reason("stopped_by_user", State.STOPPED, "Stopped by you.", False, "stoker start {id}"),
-    Reason("limit_time", State.STOPPED, "Reached its time limit of {limit}.", False, "stoker keep {id} 2h, then: stoker start {id}"),
-    Reason("limit_idle", State.STOPPED, "Idle for longer than allowed.", False, "stoker start {id}"),
-    Reason("limit_budget", State.STOPPED, "The budget is used up.", False, "stoker budget"),
-    Reason("start_failed", State.FAILED, "Could not start: {detail}.", False, "stoker doctor"),
-    Reason("agent_lost", State.FAILED, "Stoker's processes for this run were killed, so the run was ended too.", True, "stoker start {id}"),
-    Reason("lost", State.FAILED, "The run folder is missing on the machine, so the reason is not known.", False, "stoker rm {id}"),
-)}
+REASONS: dict[str, Reason] = {
+    r.name: r
+    for r in (
+        Reason("exited", State.DONE, "Finished successfully.", False, "stoker logs {id}"),
+        Reason(
+            "nonzero_exit",
+            State.FAILED,
+            "Failed with exit code {code}{error}.",
+            True,
+            "stoker logs --tail 40 {id}",
+        ),
+        Reason(
+            "nothing_trained",
+            State.FAILED,
+            "Exited without an error, but trained nothing.",
+            False,
+            "stoker logs {id}",
+        ),
+        Reason(
+            "host_oom",
+            State.FAILED,
+            "The machine ran out of memory; the kernel killed {who}.",
+            False,
+            "use less memory (smaller batch, fewer workers), then: stoker start {id}",
+        ),
+        Reason(
+            "gpu_oom",
+            State.FAILED,
+            "The GPU ran out of memory.",
+            False,
+            "use a smaller batch, then: stoker start {id}",
+        ),
+        Reason("gpu_fault", State.FAILED, "The GPU or its driver failed.", True, "stoker doctor"),
+        Reason("disk_full", State.FAILED, "The disk was full.", False, "stoker gc, then: stoker start {id}"),
+        Reason(
+            "killed",
+            State.FAILED,
+            "{killed} by {signal_name} (not sent by Stoker).",
+            True,
+            "stoker start {id}",
+        ),
+        Reason(
+            "crashed",
+            State.FAILED,
+            "{crashed} with {signal_name}: a fault in compiled code, not a Python error.",
+            True,
+            "stoker logs --tail 40 {id}",
+        ),
+        Reason(
+            "hangup", State.FAILED, "Killed by SIGHUP: its terminal was closed.", True, "stoker start {id}"
+        ),
+        Reason(
+            "rebooted",
+            State.FAILED,
+            "The machine or its container restarted during the run.",
+            True,
+            "stoker start {id}",
+        ),
+        Reason(
+            "preempted", State.FAILED, "The machine was reclaimed for other work.", True, "stoker start {id}"
+        ),
+        Reason(
+            "stalled",
+            State.FAILED,
+            "Stalled: no step, output, read or write for {limit} (--stall): {place}.",
+            False,
+            "stoker logs --tail 40 {id}",
+        ),
+        Reason("stopped_by_user", State.STOPPED, "Stopped by you.", False, "stoker start {id}"),
+        Reason(
+            "limit_time",
+            State.STOPPED,
+            "Reached its time limit of {limit}.",
+            False,
+            "stoker keep {id} 2h, then: stoker start {id}",
+        ),
+        Reason("limit_idle", State.STOPPED, "Idle for longer than allowed.", False, "stoker start {id}"),
+        Reason("limit_budget", State.STOPPED, "The budget is used up.", False, "stoker budget"),
+        Reason("start_failed", State.FAILED, "Could not start: {detail}.", False, "stoker doctor"),
+        Reason(
+            "agent_lost",
+            State.FAILED,
+            "Stoker's processes for this run were killed, so the run was ended too.",
+            True,
+            "stoker start {id}",
+        ),
+        Reason(
+            "lost",
+            State.FAILED,
+            "The run folder is missing on the machine, so the reason is not known.",
+            False,
+            "stoker rm {id}",
+        ),
+    )
+}
 
 UNKNOWN = "unknown"  # what is told in the place of a reason that the table lacks
 # (reason, kind in its evidence) -> sentence and what to type next, in place of the reason's own
 KINDS: dict[tuple[str, str], tuple[str, str]] = {
-    ("disk_full", "shm"): ("/dev/shm is full ({disk_size}).",
-                           "use fewer DataLoader workers or a larger --shm-size for the container, then: stoker start {id}"),
-    ("disk_full", "quota"): ("The disk quota is used up on {mount} ({path}).", "delete files there, then: stoker start {id}"),
-    ("disk_full", "inodes"): ("The file system {mount} has no free inodes ({inodes} in use): too many files.",
-                              "delete files on {mount}, then: stoker start {id}"),
-    ("disk_full", "disk"): ("The disk {mount} is full ({disk_free} of {disk_size} free).",
-                            "stoker gc, or delete files on {mount}, then: stoker start {id}"),
-    ("host_oom", "memory"): ("Used {used} of memory (limit: --memory {limit_size}); Stoker ended the run.",
-                             "use less memory (smaller batch, fewer workers), or run again with a larger --memory"),
-    ("host_oom", "cgroup"): ("Reached the memory limit of {limit_size} (cgroup); the kernel killed {who}.",
-                             "use less memory (smaller batch, fewer workers) or raise the limit, then: stoker start {id}"),
+    ("disk_full", "shm"): (
+        "/dev/shm is full ({disk_size}).",
+        "use fewer DataLoader workers or a larger --shm-size for the container, then: stoker start {id}",
+    ),
+    ("disk_full", "quota"): (
+        "The disk quota is used up on {mount} ({path}).",
+        "delete files there, then: stoker start {id}",
+    ),
+    ("disk_full", "inodes"): (
+        "The file system {mount} has no free inodes ({inodes} in use): too many files.",
+        "delete files on {mount}, then: stoker start {id}",
+    ),
+    ("disk_full", "disk"): (
+        "The disk {mount} is full ({disk_free} of {disk_size} free).",
+        "stoker gc, or delete files on {mount}, then: stoker start {id}",
+    ),
+    ("host_oom", "memory"): (
+        "Used {used} of memory (limit: --memory {limit_size}); Stoker ended the run.",
+        "use less memory (smaller batch, fewer workers), or run again with a larger --memory",
+    ),
+    ("host_oom", "cgroup"): (
+        "Reached the memory limit of {limit_size} (cgroup); the kernel killed {who}.",
+        "use less memory (smaller batch, fewer workers) or raise the limit, then: stoker start {id}",
+    ),
 }
 
 SENTENCE_MESSAGE_MAX = 160
 RETRY_REASONS = tuple(r.name for r in REASONS.values() if r.retry)
 _PASSED_OVER = re.compile(  # lines that come after the one that matters
-    r"(hint|help|note|usage|try|see|tip)\b|wandb:|.*resource_tracker|.*leaked (semaphore|shared_memory)|\s*warnings\.warn\(|.*\d+%\|"
-    r"|(make|ninja)(\[\d+\])?: (Leaving|\*\*\*)|\W*$", re.IGNORECASE)
+    r"(hint|help|note|usage|try|see|tip)\b|wandb:|.*resource_tracker|.*leaked "
+    r"(semaphore|shared_memory)|\s*warnings\.warn\(|.*\d+%\|"
+    r"|(make|ninja)(\[\d+\])?: (Leaving|\*\*\*)|\W*$",
+    re.IGNORECASE,
+)
 
 
 def known_reason(told: object) -> str:
-    """A reason out of a file that a run may have written: one of the table, "agent_lost" for none, else UNKNOWN."""
+    """A reason out of a file that a run may have written:
+    one of the table, "agent_lost" for none, else UNKNOWN."""
     if not told:
         return "agent_lost"
     return told if told in REASONS else UNKNOWN
 
 
 def sentence(reason: str, evidence: dict) -> str:
-    """The plain sentence for a reason, with the fields that its evidence fills; a missing field reads "unknown"."""
+    """The plain sentence for a reason, with the fields that its evidence fills;
+    a missing field reads "unknown"."""
     known = REASONS.get(reason)
     if known is None:
         return f"Ended for a reason that this version does not know ({reason})."
@@ -149,7 +238,8 @@ def what_next(reason: str, evidence: dict, run_id: str) -> str:
 
 
 def resuming(back: dict | None, attempt: int) -> str | None:
-    """How far this attempt is on its way back to its image, out of `back` in resume/state.json; None once it is there."""
+    """How far this attempt is on its way back to its image, out of `back` in resume/state.json;
+    None once it is there."""
     if not back or back.get("attempt") != attempt or back.get("step") is None:
         return None
     if back.get("of") is None:
@@ -162,15 +252,25 @@ def _fields(evidence: dict) -> dict:
     rank = evidence.get("rank")
     named = {"who": "a process of the run", "killed": "Killed", "crashed": "Crashed"}
     if rank is not None:
-        named = {"who": f"rank {rank}", "killed": f"Rank {rank} was killed", "crashed": f"Rank {rank} crashed"}
-    sizes = {name.replace("_bytes", "") + ("_size" if name in ("disk_bytes", "limit_bytes") else ""): format_size(value)
-             for name, value in evidence.items() if name.endswith("_bytes") and isinstance(value, int | float)}
+        named = {
+            "who": f"rank {rank}",
+            "killed": f"Rank {rank} was killed",
+            "crashed": f"Rank {rank} crashed",
+        }
+    sizes = {
+        name.replace("_bytes", "") + ("_size" if name in ("disk_bytes", "limit_bytes") else ""): format_size(
+            value
+        )
+        for name, value in evidence.items()
+        if name.endswith("_bytes") and isinstance(value, int | float)
+    }
     told = {"error": _error(evidence), "place": "position not known", **named}
     return _Fields({**told, **sizes, **evidence})
 
 
 def last_words(tail: object) -> str:
-    """The line of the end of a log that says most: the last one that is no hint, no progress bar, no rule. "" if there is none."""
+    """The line of the end of a log that says most: the last one that is no hint, no progress bar, no rule.
+    "" if there is none."""
     lines = tail if isinstance(tail, list) else str(tail or "").splitlines()
     said = [" ".join(str(line).split()) for line in lines]
     said = ["".join(c for c in line if c.isprintable()) for line in said if line]
@@ -179,7 +279,8 @@ def last_words(tail: object) -> str:
 
 
 def _error(evidence: dict) -> str:
-    """The exception that ended a script in half a line, with the place to look at; else what was said last."""
+    """The exception that ended a script in half a line, with the place to look at;
+    else what was said last."""
     exception = evidence.get("exception")
     if not isinstance(exception, dict) or not exception.get("type"):
         return f"; {_said(evidence)}"

@@ -1,4 +1,5 @@
-"""Durations, sizes and times as people write them, and as they are shown. Values inside are seconds and bytes."""
+"""Durations, sizes and times as people write them, and as they are shown.
+Values inside are seconds and bytes."""
 
 from __future__ import annotations
 
@@ -8,8 +9,21 @@ from datetime import UTC, datetime
 from stoker.base.errors import InvalidSpec
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
-          "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BYTES = {
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+}
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)([smhdw]))+", re.ASCII)
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])", re.ASCII)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.ASCII)
@@ -18,19 +32,26 @@ MAX_DURATION_S = 10 * 365 * 86400.0
 
 
 def parse_duration(text: str) -> float:
-    """Seconds in "90s", "2h", "1h30m", "2d", "1:30:00", "2-12:00:00". Raises InvalidSpec for anything else, zero included."""
+    """Seconds in "90s", "2h", "1h30m", "2d", "1:30:00", "2-12:00:00".
+    Raises InvalidSpec for anything else, zero included."""
     value = text.strip().lower()
     clock = _CLOCK.fullmatch(value)
     if clock:
         days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
         value = f"{days}d{hours}h{minutes}m{seconds}s"
     if re.fullmatch(r"\d+(\.\d+)?", value, re.ASCII):
-        raise InvalidSpec(f"'{text}' has no unit.", hint=f"{value}s is seconds, {value}m is minutes, {value}h is hours.")
+        raise InvalidSpec(
+            f"'{text}' has no unit.", hint=f"{value}s is seconds, {value}m is minutes, {value}h is hours."
+        )
     if not _DURATION.fullmatch(value):
-        raise InvalidSpec(f"'{text}' is not a duration.", hint="Write it as 90s, 15m, 2h, 1h30m, 3d or 1:30:00.")
+        raise InvalidSpec(
+            f"'{text}' is not a duration.", hint="Write it as 90s, 15m, 2h, 1h30m, 3d or 1:30:00."
+        )
     seconds = sum(float(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(value))
     if not 0 < seconds <= MAX_DURATION_S:
-        raise InvalidSpec(f"'{text}' is not between one second and ten years.", hint="Write it as 90s, 15m, 2h or 3d.")
+        raise InvalidSpec(
+            f"'{text}' is not between one second and ten years.", hint="Write it as 90s, 15m, 2h or 3d."
+        )
     return seconds
 
 

@@ -12,8 +12,9 @@ import stoker
 SOURCE = Path(stoker.__file__).parent / "inside"
 PACKAGE = "stoker_hooks"
 _FIRST = "entry/sitecustomize.py"
-# Python leaves files whose path holds both words out when it looks for the line that a warning is for (warnings.warn(stacklevel=2)) or that
-# logs (Logger.info): a script's warnings name its own lines, with our frames between and without.
+# Python leaves files whose path holds both words out when it looks for the line that a warning is for
+# (warnings.warn(stacklevel=2)) or that logs (Logger.info): a script's warnings name its own lines, with our
+# frames between and without.
 _LEFT_OUT = "importlib_bootstrap"
 
 
@@ -27,7 +28,8 @@ def hooks_name() -> str:
 
 
 def lay_out(parent: Path) -> Path:
-    """`parent/<hooks_name()>`, made if it is not there: `sitecustomize.py` and the package `stoker_hooks`, no byte code."""
+    """`parent/<hooks_name()>`, made if it is not there:
+    `sitecustomize.py` and the package `stoker_hooks`, no byte code."""
     target = parent / hooks_name()
     if target.is_dir():
         return target

@@ -1,4 +1,5 @@
-"""Entry point of the `stoker` command. It imports the rest itself, so that a Ctrl-C in the first moments is quiet too."""
+"""Entry point of the `stoker` command. It imports the rest itself,
+so that a Ctrl-C in the first moments is quiet too."""
 
 from __future__ import annotations
 

@@ -21,16 +21,35 @@ from stoker.cli.listing import needed_id, progress_words, short_command
 from stoker.cli.options import Duration, json_option, plane
 
 REFRESH_S = 2.0
-TOP_COLUMNS = ("NAME", "ID", "STATE", "CPU %", "MEMORY", "PROCS", "GPU", "RAN", "STEP", "RATE", "LEFT", "COMMAND")
+TOP_COLUMNS = (
+    "NAME",
+    "ID",
+    "STATE",
+    "CPU %",
+    "MEMORY",
+    "PROCS",
+    "GPU",
+    "RAN",
+    "STEP",
+    "RATE",
+    "LEFT",
+    "COMMAND",
+)
 
 
 @click.command("gc")
-@click.option("--older", type=Duration(zero=True), metavar="7d", help="Delete only runs that ended longer ago than this.")
+@click.option(
+    "--older",
+    type=Duration(zero=True),
+    metavar="7d",
+    help="Delete only runs that ended longer ago than this.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 @json_option("Print the report as JSON.")
 def gc(older: float | None, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Show the disk space of ended runs, ask, then delete them. Keeps active runs, and runs that `stoker keep --pin` protects."""
+    """Show the disk space of ended runs, ask, then delete them.
+    Keeps active runs, and runs that `stoker keep --pin` protects."""
     client = plane()
     report = client.gc(True, older_s=older)
     if as_json and not (yes and not dry_run):
@@ -63,10 +82,23 @@ def _sum(runs: list[dict], key: str) -> int:
 def _print_gc(report: dict) -> None:
     runs = report["runs"]
     if not runs:
-        output.say(f"nothing to free: no run ended more than {format_duration(report['older_s'])} ago. For all: stoker gc --older 0s")
+        output.say(
+            f"nothing to free: no run ended more than {format_duration(report['older_s'])} ago. For all: "
+            "stoker gc --older 0s"
+        )
         return
-    rows = [[output.shown(r["name"]), needed_id(r), r["state"], output.ago(r.get("ended_at")), format_size(r.get("bytes") or 0),
-             str(r.get("inodes") or 0), "pinned, kept" if r.get("pinned") else ""] for r in runs]
+    rows = [
+        [
+            output.shown(r["name"]),
+            needed_id(r),
+            r["state"],
+            output.ago(r.get("ended_at")),
+            format_size(r.get("bytes") or 0),
+            str(r.get("inodes") or 0),
+            "pinned, kept" if r.get("pinned") else "",
+        ]
+        for r in runs
+    ]
     doomed = [r for r in runs if not r.get("pinned")]
     rows.append(["together", "", "", "", format_size(_sum(doomed, "bytes")), str(_sum(doomed, "inodes")), ""])
     header, rows = output.without_empty(("NAME", "ID", "STATE", "ENDED", "SIZE", "FILES", "NOTE"), rows)
@@ -86,13 +118,20 @@ def top(target: str, once: bool, as_json: bool) -> None:
         return
     if once or not output.is_terminal(sys.stdout):
         columns = shutil.get_terminal_size().columns if output.is_terminal(sys.stdout) else None
-        print("\n".join(line if columns is None else output.cut_words(line, columns) for line in top_lines(client.top(target))))
+        print(
+            "\n".join(
+                line if columns is None else output.cut_words(line, columns)
+                for line in top_lines(client.top(target))
+            )
+        )
         return
     with _quick_keys(), _other_screen():
         quits = False
         while not quits:
             columns, rows = os.get_terminal_size(1)
-            lines = [output.cut_words(line, columns) for line in [*top_lines(client.top(target)), "", "q: leave"]][:rows - 1]
+            lines = [
+                output.cut_words(line, columns) for line in [*top_lines(client.top(target)), "", "q: leave"]
+            ][: rows - 1]
             sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
             sys.stdout.flush()
             quits = _quit_within(REFRESH_S)
@@ -159,12 +198,20 @@ def _machine_lines(machine: dict) -> list[str]:
     if load:
         lines[0] += "  load " + " ".join(f"{x:.2f}" for x in load)
     if memory:
-        lines.append(f"memory  {format_size(memory.get('available_bytes') or 0)} free of {format_size(memory.get('total_bytes') or 0)}")
+        lines.append(
+            f"memory  {format_size(memory.get('available_bytes') or 0)} free of "
+            f"{format_size(memory.get('total_bytes') or 0)}"
+        )
     if disk:
-        lines.append(f"disk    {format_size(disk.get('free_bytes') or 0)} free, {disk.get('inodes_free') or 0:,} inodes free")
+        lines.append(
+            f"disk    {format_size(disk.get('free_bytes') or 0)} free, {disk.get('inodes_free') or 0:,} "
+            "inodes free"
+        )
     for gpu in machine.get("gpus") or ():
         busy = f"{gpu['busy_percent']:.0f} % busy  " if gpu.get("busy_percent") is not None else ""
-        memory_words = f"{format_size(gpu.get('used_bytes') or 0)} of {format_size(gpu.get('memory_bytes') or 0)}"
+        memory_words = (
+            f"{format_size(gpu.get('used_bytes') or 0)} of {format_size(gpu.get('memory_bytes') or 0)}"
+        )
         lines.append(f"GPU {gpu.get('index')}   {busy}{memory_words}  {gpu.get('name')}")
     return lines
 
@@ -175,13 +222,31 @@ def _top_row(run: dict) -> list[str]:
     gpu = " ".join(f"{g['busy_percent']:.0f}%" for g in gpus if g.get("busy_percent") is not None) or "-"
     cpu = f"{now['cpu_percent']:.0f}" if now.get("cpu_percent") is not None else "-"
     memory = format_size(now["rss_bytes"]) if now.get("rss_bytes") is not None else "-"
-    return [output.cut(output.shown(run["name"]), 24), needed_id(run), run["state"], cpu, memory, str(now.get("processes", "-")), gpu,
-            format_duration(run["used_s"]) if run.get("used_s") else "-", *progress_words(run), short_command(run.get("command") or [])]
+    return [
+        output.cut(output.shown(run["name"]), 24),
+        needed_id(run),
+        run["state"],
+        cpu,
+        memory,
+        str(now.get("processes", "-")),
+        gpu,
+        format_duration(run["used_s"]) if run.get("used_s") else "-",
+        *progress_words(run),
+        short_command(run.get("command") or []),
+    ]
 
 
-@click.command("doctor", context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
+@click.command(
+    "doctor", context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]"
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND...]")
-@click.option("--on", "target", default="local", metavar="NAME", help="Check another machine before anything is sent there.")
+@click.option(
+    "--on",
+    "target",
+    default="local",
+    metavar="NAME",
+    help="Check another machine before anything is sent there.",
+)
 @json_option("Print the findings as a JSON list.")
 def doctor(command: tuple[str, ...], target: str, as_json: bool) -> int:
     """Check this machine, or check a command before it runs. Exit code 1 if something would fail."""
@@ -193,7 +258,11 @@ def doctor(command: tuple[str, ...], target: str, as_json: bool) -> int:
     for finding in sorted(findings, key=lambda f: -list(MARKS).index(f.level) if f.level in MARKS else 0):
         _print_finding(finding)
     bad, warned = (sum(f.level == level for f in findings) for level in ("fail", "warn"))
-    print(f"\n{_count(bad, 'thing')} to fix, {_count(warned, 'warning')}." if bad or warned else "\nNo problems found.")
+    print(
+        f"\n{_count(bad, 'thing')} to fix, {_count(warned, 'warning')}."
+        if bad or warned
+        else "\nNo problems found."
+    )
     return int(failed)
 
 
@@ -233,8 +302,13 @@ def _count(n: int, what: str) -> str:
     return f"{n} {what}" + ("" if n == 1 else "s")
 
 
-@click.group("server", help=
-             "Start, stop and inspect the background server. Commands start the server when they need it; runs continue without it.")
+@click.group(
+    "server",
+    help=(
+        "Start, stop and inspect the background server. Commands start the server when they need it; "
+        "runs continue without it."
+    ),
+)
 def server() -> None:
     pass
 
@@ -275,7 +349,10 @@ def server_stop(as_json: bool) -> None:
     while info and time.monotonic() < until and _serves(info.get("pid")):
         time.sleep(0.05)
     if info and _serves(info.get("pid")):
-        raise ServerError(f"The server (process {info['pid']}) did not stop.", hint=f"kill -9 {info['pid']}   (runs continue)")
+        raise ServerError(
+            f"The server (process {info['pid']}) did not stop.",
+            hint=f"kill -9 {info['pid']}   (runs continue)",
+        )
     if as_json:
         output.print_json({"running": False, "stopped": info.get("pid")})
     else:
@@ -296,7 +373,10 @@ def _print_info(info: dict, as_json: bool) -> None:
     started = info.get("started_at")
     since = f" since {output.local_time(started)}" if isinstance(started, str) else ""
     home = output.shown(str(info.get("home")))
-    print(f"The server is running{since}: version {info.get('version')}, process {info.get('pid')}, state in {home}")
+    print(
+        f"The server is running{since}: version {info.get('version')}, process {info.get('pid')}, state in "
+        f"{home}"
+    )
 
 
 @server.command("enable")

@@ -33,7 +33,11 @@ LOG_END = 2000  # bytes
 @click.argument("refs", type=Ref(), metavar="[RUN...]", nargs=-1)
 @click.option("--port", type=click.IntRange(1, 65535), metavar="N",
               help="Listen on this port.  [default: 6006, or a free port if 6006 is in use]")
-@click.option("--export", metavar="FOLDER", help="Only write event files into this folder: FOLDER/RUN/events.out.tfevents.*")
+@click.option(
+    "--export",
+    metavar="FOLDER",
+    help="Only write event files into this folder: FOLDER/RUN/events.out.tfevents.*",
+)
 @json_option('Print {"url", "runs"} as the first line.')
 def board(refs: tuple[str, ...], port: int | None, export: str | None, as_json: bool) -> None:
     """Show runs in TensorBoard on 127.0.0.1, until Ctrl-C. Without RUN: the runs that `stoker ps` lists.
@@ -67,7 +71,9 @@ def _named(refs: Sequence[str]) -> list[dict]:
 def _exported(runs: Sequence[dict], folder: str, as_json: bool) -> None:
     at = Path(folder)
     if at.exists() and (not at.is_dir() or any(at.rglob("events.out.tfevents.*"))):
-        raise InvalidSpec(f"{output.shown(folder)} has event files already, or is no folder.", hint="Name a new folder.")
+        raise InvalidSpec(
+            f"{output.shown(folder)} has event files already, or is no folder.", hint="Name a new folder."
+        )
     written = Written(at, runs)
     written.update(say=True)
     written.close()
@@ -83,7 +89,10 @@ class Written:
     def __init__(self, folder: Path, runs: Sequence[dict]) -> None:
         self.folder, self.runs = folder, list(runs)
         names = [run["name"] for run in runs]
-        self._events = {run["id"]: Events(folder / (run["name"] if names.count(run["name"]) == 1 else run["id"])) for run in runs}
+        self._events = {
+            run["id"]: Events(folder / (run["name"] if names.count(run["name"]) == 1 else run["id"]))
+            for run in runs
+        }
         self._active = {run["id"] for run in runs}
 
     def update(self, say: bool = False) -> None:
@@ -97,7 +106,10 @@ class Written:
             if State(now["state"]).final:
                 self._active.discard(run["id"])
             if say and broken:
-                output.say(f"{run['name']}: {output.cut(', '.join(broken), 200)}: numbered in order; TensorBoard has whole steps only")
+                output.say(
+                    f"{run['name']}: {output.cut(', '.join(broken), 200)}: numbered in order; "
+                    "TensorBoard has whole steps only"
+                )
 
     def close(self) -> None:
         for events in self._events.values():
@@ -119,8 +131,23 @@ def _free(port: int | None) -> int:
 
 def _serve(written: Written, folder: Path, port: int, as_json: bool) -> None:
     log = folder / "log"
-    argv = [sys.executable, "-m", "tensorboard.main", "--logdir", str(written.folder), "--host", HOST, "--port", str(port),
-            "--reload_interval", str(UPDATE_S), "--reload_multifile", "true", "--window_title", "stoker board"]
+    argv = [
+        sys.executable,
+        "-m",
+        "tensorboard.main",
+        "--logdir",
+        str(written.folder),
+        "--host",
+        HOST,
+        "--port",
+        str(port),
+        "--reload_interval",
+        str(UPDATE_S),
+        "--reload_multifile",
+        "true",
+        "--window_title",
+        "stoker board",
+    ]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with open(log, "wb") as out:
         server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
@@ -133,7 +160,10 @@ def _serve(written: Written, folder: Path, port: int, as_json: bool) -> None:
         else:
             output.say(f"TensorBoard with {len(written.runs)} runs: {url}   Ctrl-C ends it.")
         _follow(written, server)
-        raise StokerError(f"TensorBoard ended: {_end(log)}", hint="Or: stoker board --export FOLDER, then tensorboard --logdir FOLDER")
+        raise StokerError(
+            f"TensorBoard ended: {_end(log)}",
+            hint="Or: stoker board --export FOLDER, then tensorboard --logdir FOLDER",
+        )
     except KeyboardInterrupt:
         pass
     finally:

@@ -1,4 +1,5 @@
-"""Curves as text in a terminal: braille dots, ticks at round numbers, the name of each curve at its end. Pure but for the canvas."""
+"""Curves as text in a terminal: braille dots, ticks at round numbers, the name of each curve at its end.
+Pure but for the canvas."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ LEAST = 20  # columns of the picture itself
 
 @dataclass(slots=True)
 class Curve:
-    """label: the name of the curve in the chart. points: (position, value) pairs; non-finite values are allowed."""
+    """label: the name of the curve in the chart. points: (position, value) pairs;
+    non-finite values are allowed."""
 
     label: str
     points: list[tuple[float, float]]
@@ -84,15 +86,22 @@ def draw(chart: Chart, columns: int, *, colour: bool, rows: int = ROWS) -> str:
     for row in range(rows):
         name, at = names.get(row, ("", 0))
         told = f" {_coloured(name, at, colour)}" if name else ""
-        lines.append(f"{by_row.get(row, ''):>{left}} {'┤' if row in by_row else '│'}{dots[row]}{told}".rstrip())
+        lines.append(
+            f"{by_row.get(row, ''):>{left}} {'┤' if row in by_row else '│'}{dots[row]}{told}".rstrip()
+        )
     lines += _below((x0, x1), left, wide, columns, chart.axis)
     odd = sum(not _drawable(value) for curve in chart.curves for _, value in curve.points)
     if odd:
-        lines.append(" " * (left + 2) + f"{odd:,} value{'s' if odd > 1 else ''} not drawn: nan, infinite or beyond 1e300")
+        lines.append(
+            " " * (left + 2)
+            + f"{odd:,} value{'s' if odd > 1 else ''} not drawn: nan, infinite or beyond 1e300"
+        )
     return "\n".join(lines)
 
 
-def _dots(chart: Chart, area: tuple[float, float, float, float], wide: int, rows: int, colour: bool) -> list[str]:
+def _dots(
+    chart: Chart, area: tuple[float, float, float, float], wide: int, rows: int, colour: bool
+) -> list[str]:
     from plotille import Canvas
 
     x0, x1, y0, y1 = area
@@ -112,8 +121,11 @@ def _dots(chart: Chart, area: tuple[float, float, float, float], wide: int, rows
     return canvas.plot(linesep="\n").replace("\u2800", " ").split("\n")[-rows:]
 
 
-def _beside(chart: Chart, area: tuple[float, float, float, float], rows: int, most: int) -> dict[int, tuple[str, int]]:
-    """Row -> the name of the curve that ends there; where two end in one row, the next free one below or above."""
+def _beside(
+    chart: Chart, area: tuple[float, float, float, float], rows: int, most: int
+) -> dict[int, tuple[str, int]]:
+    """Row -> the name of the curve that ends there;
+    where two end in one row, the next free one below or above."""
     found: dict[int, tuple[str, int]] = {}
     for at, curve in enumerate(chart.curves):
         ends = [value for position, value in curve.points if _drawable(position) and _drawable(value)]
@@ -156,5 +168,6 @@ def _below(ends: tuple[float, float], left: int, wide: int, columns: int, axis: 
 
 
 def of(label: str, points: Sequence[Sequence]) -> Curve:
-    """A curve out of the points of an answer: `[position, value, time]`, with "nan" for what JSON has no word for."""
+    """A curve out of the points of an answer: `[position, value, time]`,
+    with "nan" for what JSON has no word for."""
     return Curve(label, [(float(point[0]), float(point[1])) for point in points])

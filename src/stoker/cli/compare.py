@@ -1,5 +1,5 @@
-"""Two runs of one script, compared: weights, printed text, written files. What differs between undisturbed runs too (times, dates) is
-noise, and left out."""
+"""Two runs of one script, compared: weights, printed text, written files.
+What differs between undisturbed runs too (times, dates) is noise, and left out."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# A moment is one number: two runs in the same hour differ in its seconds only, and a third one in its hour. So is a duration (1m 2s).
+# A moment is one number: two runs in the same hour differ in its seconds only, and a third one in its hour.
+# So is a duration (1m 2s).
 NUMBER = re.compile(rb"(?:(?:\d{4}-\d\d-\d\d|\d\d?/\d\d?/\d{4})[ T]+)?\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?"
                     rb"|(?:\d+ ?h[ :,]*)?\d+ ?m(?:in)?[ :,]*\d+(?:\.\d+)? ?s\b|\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 FEW = 5  # of each kind are named
-TEXT_MAX, TEXTS_MAX = 1 << 20, 64 << 20  # bytes of a written file, and of all, whose text is compared number by number
+# bytes of a written file, and of all, whose text is compared number by number
+TEXT_MAX, TEXTS_MAX = 1 << 20, 64 << 20
 _IN_NAMES = re.compile(r"[0-9a-f]{6,}|\d+")  # times, process ids and other ids
 _BLANKS = re.compile(rb"[ \t]+")  # before a number they are as many as it leaves room for
 
@@ -29,13 +31,18 @@ class Noise:
     files: frozenset[str] = frozenset()  # that both have, with another content
     in_files: Mapping[str, Noise] = field(default_factory=dict)  # that both have, alike but for these numbers
     packed: frozenset[str] = frozenset()  # archives that both have, with the same members
-    same_names: frozenset[str] = frozenset()  # of files that both have; others are known by their form: a time or an id in it left out
+    # of files that both have; others are known by their form: a time or an id in it left out
+    same_names: frozenset[str] = frozenset()
     contents: frozenset[str] = frozenset()  # forms of which both have as many, with another content
     forms: frozenset[str] = frozenset()  # of which one has more
 
     def names(self) -> list[str]:
         """What is not compared, in words, at most a few of each kind."""
-        found = [*sorted(self.files), *sorted(self.forms), *(f"the content of {name}" for name in sorted(self.contents))]
+        found = [
+            *sorted(self.files),
+            *sorted(self.forms),
+            *(f"the content of {name}" for name in sorted(self.contents)),
+        ]
         found += [f"some numbers in {name}" for name in sorted(self.in_files)]
         found += [f"the time stamp of {name}" for name in sorted(self.packed)]
         if len(found) > FEW:
@@ -43,8 +50,10 @@ class Noise:
         numbers: dict[str, set[int]] = {}
         for shape, n in self.shapes:
             numbers.setdefault(_told(shape), set()).add(n + 1)
-        found += [f"number{'s' * (len(which) > 1)} {', '.join(map(str, sorted(which)))} in each line like {line}"
-                  for line, which in sorted(numbers.items())][:FEW]
+        found += [
+            f"number{'s' * (len(which) > 1)} {', '.join(map(str, sorted(which)))} in each line like {line}"
+            for line, which in sorted(numbers.items())
+        ][:FEW]
         return found + sorted({f"lines like {_told(shape)}" for shape in self.lines})[:FEW]
 
 
@@ -58,13 +67,27 @@ def noise(a: dict, b: dict) -> Noise:
         lines |= more[1]
     same = a["files"].keys() & b["files"].keys()
     here, there = _by_form(a, same), _by_form(b, same)
-    contents = {form for form in here.keys() & there.keys() if len(here[form]) == len(there[form]) and here[form] != there[form]}
-    forms = {form for form in here.keys() | there.keys() if len(here.get(form, ())) != len(there.get(form, ()))}
+    contents = {
+        form
+        for form in here.keys() & there.keys()
+        if len(here[form]) == len(there[form]) and here[form] != there[form]
+    }
+    forms = {
+        form for form in here.keys() | there.keys() if len(here.get(form, ())) != len(there.get(form, ()))
+    }
     files = {name for name in same if a["files"][name] != b["files"][name]}
     in_files = {name: Noise(known) for name in files if (known := _noise_in_file(a, b, name))}
     packed = frozenset(name for name in files if _same_members(a, b, name))
-    return Noise(frozenset(numbers), frozenset(lines), frozenset(files - in_files.keys() - packed), in_files, packed, frozenset(same),
-                 frozenset(contents), frozenset(forms))
+    return Noise(
+        frozenset(numbers),
+        frozenset(lines),
+        frozenset(files - in_files.keys() - packed),
+        in_files,
+        packed,
+        frozenset(same),
+        frozenset(contents),
+        frozenset(forms),
+    )
 
 
 def _noise_in_file(a: dict, b: dict, name: str) -> frozenset[tuple[bytes, int]]:
@@ -77,7 +100,9 @@ def _noise_in_file(a: dict, b: dict, name: str) -> frozenset[tuple[bytes, int]]:
 def _noise_of_lines(first: list[bytes], second: list[bytes]) -> tuple[set[tuple[bytes, int]], set[bytes]]:
     """Numbers of lines, and whole lines, that two texts do not agree on."""
     if [_shape(x) for x in first] != [_shape(x) for x in second]:
-        return set(), {_shape(x) for x in first} ^ {_shape(x) for x in second} or {_shape(x) for x in {*first} ^ {*second}}
+        return set(), {_shape(x) for x in first} ^ {_shape(x) for x in second} or {
+            _shape(x) for x in {*first} ^ {*second}
+        }
     numbers = set()
     for x, y in zip(first, second, strict=True):
         pairs = zip(NUMBER.findall(x), NUMBER.findall(y), strict=True)
@@ -86,7 +111,8 @@ def _noise_of_lines(first: list[bytes], second: list[bytes]) -> tuple[set[tuple[
 
 
 def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = False) -> list[str]:
-    """What differs, in words; empty when all that can be compared is equal. `tail_only`: the text need only be an end of the plain one."""
+    """What differs, in words; empty when all that can be compared is equal. `tail_only`:
+    the text need only be an end of the plain one."""
     found = []
     if other["digest"] is None:
         return [f"it ended differently than the baseline run: {other['run']['sentence']}"]
@@ -96,9 +122,13 @@ def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = Fal
     a, b = (_masked(each["text"], known) for each in (plain, other))
     if not _alike(a, b, tail_only) and not only_bars(plain, other, known, tail_only=tail_only):
         found.append(f"printed text{_first_other(a, b)}")
-    wrong = sorted(name for name in known.same_names - known.files if plain["files"].get(name) != other["files"].get(name)
-                   and not (name in known.in_files and _same_but_numbers(plain, other, name, known.in_files[name]))
-                   and not (name in known.packed and _same_members(plain, other, name)))
+    wrong = sorted(
+        name
+        for name in known.same_names - known.files
+        if plain["files"].get(name) != other["files"].get(name)
+        and not (name in known.in_files and _same_but_numbers(plain, other, name, known.in_files[name]))
+        and not (name in known.packed and _same_members(plain, other, name))
+    )
     here, there = _by_form(plain, known.same_names), _by_form(other, known.same_names)
     for form in sorted((here.keys() | there.keys()) - known.forms):
         mine, theirs = here.get(form, []), there.get(form, [])
@@ -110,7 +140,8 @@ def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = Fal
 
 
 def only_bars(plain: dict, other: dict, known: Noise, *, tail_only: bool = False) -> bool:
-    """Whether the texts differ, but only in what was drawn over: how often a bar is drawn anew follows the clock."""
+    """Whether the texts differ, but only in what was drawn over:
+    how often a bar is drawn anew follows the clock."""
     if _alike(*(_masked(each["text"], known) for each in (plain, other)), tail_only):
         return False
     return _alike(*(_masked(_standing(each["text"]), known) for each in (plain, other)), tail_only)
@@ -139,13 +170,17 @@ def file_hashes(folder: Path, names: list[str]) -> dict[str, str]:
 
 
 def archive_members(folder: Path, names: list[str]) -> dict[str, dict[str, str]]:
-    """{name: {member: hash of the content}} for each file in `names` that is a zip archive. Time stamps in it are ignored."""
+    """{name: {member: hash of the content}} for each file in `names` that is a zip archive.
+    Time stamps in it are ignored."""
     found = {}
     for name in names:
         try:
             with zipfile.ZipFile(folder / name) as packed:
-                found[name] = {member: hashlib.blake2b(packed.read(member)).hexdigest() for member in packed.namelist()}
-        except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error):  # none, encrypted or torn
+                found[name] = {
+                    member: hashlib.blake2b(packed.read(member)).hexdigest() for member in packed.namelist()
+                }
+        except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error):
+            # none, encrypted or torn
             continue
     return found
 
@@ -160,7 +195,11 @@ def file_texts(folder: Path, names: list[str]) -> dict[str, bytes]:
             content.decode()
         except (OSError, UnicodeDecodeError):
             continue
-        if len(content) <= TEXT_MAX and b"\0" not in content and sum(map(len, found.values())) + len(content) <= TEXTS_MAX:
+        if (
+            len(content) <= TEXT_MAX
+            and b"\0" not in content
+            and sum(map(len, found.values())) + len(content) <= TEXTS_MAX
+        ):
             found[name] = content
     return found
 
@@ -179,8 +218,10 @@ def _alike(a: list[bytes], b: list[bytes], tail_only: bool) -> bool:
 
 
 def _standing(text: bytes) -> bytes:
-    """The text as a terminal shows it in the end: each part behind a carriage return is written over the one before. A last line that is
-    not ended, and was drawn over, is a bar that a run had not done with when it was cut."""
+    """The text as a terminal shows it in the end:
+    each part behind a carriage return is written over the one before.
+    A last line that is not ended, and was drawn over,
+    is a bar that a run had not done with when it was cut."""
     lines = []
     text = text if b"\r" not in text[text.rfind(b"\n") + 1:] else text[:text.rfind(b"\n") + 1]
     for line in text.decode("utf-8", "surrogateescape").split("\n"):
@@ -206,7 +247,10 @@ def _told(shape: bytes) -> str:
 def _first_other(a: list[bytes], b: list[bytes]) -> str:
     """Where two texts part, in words."""
     n = next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    x, y = (repr(text[n].decode("utf-8", "replace").strip()[:100]) if n < len(text) else "nothing" for text in (a, b))
+    x, y = (
+        repr(text[n].decode("utf-8", "replace").strip()[:100]) if n < len(text) else "nothing"
+        for text in (a, b)
+    )
     return f" (line {n + 1}: {y} instead of {x})"
 
 
@@ -219,7 +263,12 @@ def _masked(text: bytes, known: Noise) -> list[bytes]:
             continue
         if shape in touched:
             count = iter(range(line.count(b"") + 1))
-            told = NUMBER.sub(lambda m, shape=shape, count=count: b"#" if (shape, next(count)) in known.shapes else m.group(), line)
+            told = NUMBER.sub(
+                lambda m, shape=shape, count=count: (
+                    b"#" if (shape, next(count)) in known.shapes else m.group()
+                ),
+                line,
+            )
             line = _BLANKS.sub(b" ", told)  # noqa: PLW2901
         kept.append(line)
     return kept

@@ -24,12 +24,19 @@ def sort(found: dict, by: str | None) -> None:
         highest = any((run["metrics"].get(metric) or {}).get("better") == "max" for run in runs)
         runs.sort(key=lambda run: _key(_value(run, metric), highest))
     elif by in {name for run in runs for name in run["parameters"]}:
-        runs.sort(key=lambda run: (not isinstance(run["parameters"].get(by), int | float), str(type(run["parameters"].get(by))),
-                                   run["parameters"].get(by) if isinstance(run["parameters"].get(by), int | float) else 0,
-                                   str(run["parameters"].get(by))))
+        runs.sort(
+            key=lambda run: (
+                not isinstance(run["parameters"].get(by), int | float),
+                str(type(run["parameters"].get(by))),
+                run["parameters"].get(by) if isinstance(run["parameters"].get(by), int | float) else 0,
+                str(run["parameters"].get(by)),
+            )
+        )
     else:
         known = ", ".join([*found["metrics"][:6], *found["parameters"][:6]])
-        raise NotFound(f"The runs have no metric and no parameter '{by}'.", hint=f"They have: {known or 'none'}.")
+        raise NotFound(
+            f"The runs have no metric and no parameter '{by}'.", hint=f"They have: {known or 'none'}."
+        )
 
 
 def is_metric(found: dict, name: str) -> bool:
@@ -42,7 +49,8 @@ def _metric(found: dict, name: str) -> str | None:
         return name
     bare = {each: told["metric"] for run in found["runs"] for each, told in run["metrics"].items()}
     near = [each for each in found["metrics"] if _plain(each) == _plain(name)] or [
-        each for each in found["metrics"] if _plain(bare[each]) == _plain(name)]  # `accuracy` is `val/accuracy` before `train/accuracy`
+        # `accuracy` is `val/accuracy` before `train/accuracy`
+        each for each in found["metrics"] if _plain(bare[each]) == _plain(name)]
     return near[0] if near else None
 
 
@@ -69,7 +77,10 @@ def pick(found: dict, names: Sequence[str], most: int) -> list[str]:
     for name in names:
         metric = _metric(found, name)
         if metric is None:
-            raise NotFound(f"The runs have no metric '{name}'.", hint=f"They have: {', '.join(found['metrics'][:10]) or 'none'}.")
+            raise NotFound(
+                f"The runs have no metric '{name}'.",
+                hint=f"They have: {', '.join(found['metrics'][:10]) or 'none'}.",
+            )
         picked.append(metric)
     return picked
 
@@ -83,7 +94,11 @@ def table(found: dict, metrics: Sequence[str]) -> tuple[list[str], list[list[str
         header += [f"{name} best", f"{name} last"] if known else [f"{name} last"]
     rows = []
     for run in runs:
-        row = [run["name"], run["state"], *(output.cut(_said(run["parameters"].get(name, "")), VALUE_MAX) for name in parameters)]
+        row = [
+            run["name"],
+            run["state"],
+            *(output.cut(_said(run["parameters"].get(name, "")), VALUE_MAX) for name in parameters),
+        ]
         for name in metrics:
             told = run["metrics"].get(name) or {}
             if f"{name} best" in header:
@@ -132,7 +147,11 @@ def _said(value: object) -> str:
 def _point(point: list | None, unit: str, axis: str | None) -> str:
     if not point:
         return ""
-    where = f" ({axis} {chart.number(float(point[0]))})" if axis in ("step", "epoch") and point[0] is not None else ""
+    where = (
+        f" ({axis} {chart.number(float(point[0]))})"
+        if axis in ("step", "epoch") and point[0] is not None
+        else ""
+    )
     return figure(point[1], unit) + where
 
 
@@ -145,7 +164,14 @@ def everything(found: dict) -> tuple[list[str], list[list]]:
     rows = []
     for run in found["runs"]:
         tags, note = ", ".join(run.get("tags") or ()), run.get("note") or ""
-        row = [run["name"], run["id"], run["state"], tags, note, *(run["parameters"].get(name, "") for name in names)]
+        row = [
+            run["name"],
+            run["id"],
+            run["state"],
+            tags,
+            note,
+            *(run["parameters"].get(name, "") for name in names),
+        ]
         for name in found["metrics"]:
             told = run["metrics"].get(name) or {}
             for kind in ("best", "last"):
@@ -158,7 +184,13 @@ def everything(found: dict) -> tuple[list[str], list[list]]:
 def show(found: dict, header: list[str], rows: list[list[str]], metric: str | None) -> None:
     """The table and the sentences, on stdout."""
     kept, cells = output.without_empty(header, rows)
-    print("\n".join(output.columns([output.shown(name) for name in kept], [[output.shown(cell) for cell in row] for row in cells])))
+    print(
+        "\n".join(
+            output.columns(
+                [output.shown(name) for name in kept], [[output.shown(cell) for cell in row] for row in cells]
+            )
+        )
+    )
     said = list(sentences(found, metric))
     if said:
         print()
@@ -169,13 +201,23 @@ def sentences(found: dict, metric: str | None) -> list[str]:
     """Groups of seeds, then what differs besides the parameters."""
     said = []
     chosen = _metric(found, metric) if metric else None
-    judged = (name for name in found["metrics"] if any((run["metrics"].get(name) or {}).get("better") for run in found["runs"]))
+    judged = (
+        name
+        for name in found["metrics"]
+        if any((run["metrics"].get(name) or {}).get("better") for run in found["runs"])
+    )
     chosen = chosen or next(judged, None)
     for group in found["groups"]:
         told = group["metrics"].get(chosen) if chosen else None
         if told:
-            names = ", ".join(f"{name} {_said(value)}" for name, value in group["parameters"].items()) or ", ".join(group["runs"])
-            spread = f" ± {told['spread']:.2g} (spread of {told['n']} runs)" if told["spread"] is not None else " (one run)"
+            names = ", ".join(
+                f"{name} {_said(value)}" for name, value in group["parameters"].items()
+            ) or ", ".join(group["runs"])
+            spread = (
+                f" ± {told['spread']:.2g} (spread of {told['n']} runs)"
+                if told["spread"] is not None
+                else " (one run)"
+            )
             said.append(f"{names}: {chosen} {told['mean']:.4g}{spread}")
     verdict = (found.get("verdicts") or {}).get(chosen or "")
     if verdict:
@@ -184,8 +226,13 @@ def sentences(found: dict, metric: str | None) -> list[str]:
         commits = (f"{run['name']} {found['commits'].get(run['id']) or 'none'}" for run in found["runs"])
         said.append("git commit: " + ", ".join(commits))
     for name, values in found["environment"].items():
-        said.append(f"{name}: " + " against ".join(dict.fromkeys(str(value) if value else "unknown" for value in values)))
+        said.append(
+            f"{name}: "
+            + " against ".join(dict.fromkeys(str(value) if value else "unknown" for value in values))
+        )
     if len(found["parameters"]) > PARAMETERS_MAX:
-        said.append(f"{len(found['parameters']) - PARAMETERS_MAX} more parameters differ: --csv or --json lists them")
+        said.append(
+            f"{len(found['parameters']) - PARAMETERS_MAX} more parameters differ: --csv or --json lists them"
+        )
     return said
 

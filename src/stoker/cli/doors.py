@@ -1,4 +1,5 @@
-"""`stoker ssh`, `open` and `push`: the user's own ssh and rsync, to a machine by the name that `stoker machine add` gave it."""
+"""`stoker ssh`, `open` and `push`: the user's own ssh and rsync, to a machine by the name that `stoker
+machine add` gave it."""
 
 from __future__ import annotations
 
@@ -37,11 +38,14 @@ def ssh(name: str, command: tuple[str, ...]) -> None:
 @click.argument("name", metavar="MACHINE")
 @click.option("--port", type=click.IntRange(1, 65535), required=True,
               help="Port of that machine (on its 127.0.0.1), such as 8888 for Jupyter.")
-@click.option("--here", type=click.IntRange(1, 65535), metavar="PORT", help="Port on this machine.  [default: the same]")
+@click.option(
+    "--here", type=click.IntRange(1, 65535), metavar="PORT", help="Port on this machine.  [default: the same]"
+)
 def open_(name: str, port: int, here: int | None) -> None:
     """Make a port of a machine reachable as http://127.0.0.1:PORT here, until Ctrl-C.
 
-    Only programs on this machine can connect. The machine needs no open port, because the connection uses ssh.
+    Only programs on this machine can connect. The machine needs no open port,
+    because the connection uses ssh.
     """
     words, here = _destination(name), here or port
     with socket.socket() as trial:
@@ -49,11 +53,24 @@ def open_(name: str, port: int, here: int | None) -> None:
         try:
             trial.bind((LOOPBACK, here))
         except OSError as e:
-            raise StateError(f"Port {here} of this machine cannot be used: {e.strerror}.",
-                             hint=f"stoker open {output.shown(name)} --port {port} --here {here % 50000 + 10000}") from e
+            raise StateError(
+                f"Port {here} of this machine cannot be used: {e.strerror}.",
+                hint=f"stoker open {output.shown(name)} --port {port} --here {here % 50000 + 10000}",
+            ) from e
     output.say(f"http://{LOOPBACK}:{here} here is port {port} of {output.shown(name)}. Ctrl-C: close")
-    _become_ssh("-N", "-o", "ExitOnForwardFailure=yes", "-o", "RequestTTY=no", "-o", "RemoteCommand=none", *KEEP_ALIVE,
-                "-L", f"{LOOPBACK}:{here}:{LOOPBACK}:{port}", *words)
+    _become_ssh(
+        "-N",
+        "-o",
+        "ExitOnForwardFailure=yes",
+        "-o",
+        "RequestTTY=no",
+        "-o",
+        "RemoteCommand=none",
+        *KEEP_ALIVE,
+        "-L",
+        f"{LOOPBACK}:{here}:{LOOPBACK}:{port}",
+        *words,
+    )
 
 
 @click.command("push")
@@ -66,18 +83,34 @@ def push(source: str, place: str) -> None:
       stoker push data box:data
       stoker run --on box --mount data=/root/data train.py
 
-    A PATH without a leading / is in your home folder on the machine. The content of a folder goes into the folder PATH. Files with the
-    same size and time are not sent again. No file is deleted on the machine, and no file is ever incomplete there. Needs rsync on both.
+    A PATH without a leading / is in your home folder on the machine.
+    The content of a folder goes into the folder PATH.
+    Files with the same size and time are not sent again.
+    No file is deleted on the machine, and no file is ever incomplete there. Needs rsync on both.
     """
     name, colon, path = place.partition(":")
     if not colon or not path:
-        raise InvalidSpec(f"{output.shown(place)} does not say where to copy to.", hint="stoker push data box:data")
+        raise InvalidSpec(
+            f"{output.shown(place)} does not say where to copy to.", hint="stoker push data box:data"
+        )
     *options, host = _destination(name)
     source = os.path.abspath(source)
     if not os.path.exists(source):
         raise NotFound(f"There is no file or folder {output.shown(source)}.", hint="Check the path.")
     slash = "/" if os.path.isdir(source) else ""
-    shell = shlex.join(["ssh", *options, "-o", "RemoteCommand=none", "-o", "RequestTTY=no", "-o", "ClearAllForwardings=yes", *KEEP_ALIVE])
+    shell = shlex.join(
+        [
+            "ssh",
+            *options,
+            "-o",
+            "RemoteCommand=none",
+            "-o",
+            "RequestTTY=no",
+            "-o",
+            "ClearAllForwardings=yes",
+            *KEEP_ALIVE,
+        ]
+    )
     progress = ["--info=progress2"] if output.is_terminal(sys.stdout) else []
     words = ["-rlpt", "-s", "--partial", *progress, "-e", shell, f"{source}{slash}", f"{host}:{path}"]
     try:
@@ -85,17 +118,27 @@ def push(source: str, place: str) -> None:
     except FileNotFoundError as e:
         raise InvalidSpec("This machine has no rsync.", hint="Install it: apt-get install rsync") from e
     if done.returncode:
-        raise TargetError(f"rsync could not copy everything to {output.shown(name)} (exit code {done.returncode}).",
-                          hint="Repeat the command: it sends only the missing files. If the machine has no rsync: apt-get install rsync")
+        raise TargetError(
+            f"rsync could not copy everything to {output.shown(name)} (exit code {done.returncode}).",
+            hint=(
+                "Repeat the command: it sends only the missing files. If the machine has no rsync: "
+                "apt-get install rsync"
+            ),
+        )
 
 
 def _destination(name: str) -> list[str]:
     """What one types after `ssh` for this machine. Raises NotFound, InvalidSpec."""
     machines = load_config(home()).targets
     if name not in machines:
-        raise NotFound(f"There is no machine {output.shown(name)}.", hint="See all: stoker machine ls   Add one: stoker machine add")
+        raise NotFound(
+            f"There is no machine {output.shown(name)}.",
+            hint="See all: stoker machine ls   Add one: stoker machine add",
+        )
     if not machines[name].host:
-        raise InvalidSpec(f"{output.shown(name)} is this machine.", hint="Machines behind ssh: stoker machine ls")
+        raise InvalidSpec(
+            f"{output.shown(name)} is this machine.", hint="Machines behind ssh: stoker machine ls"
+        )
     return shlex.split(machines[name].host)
 
 

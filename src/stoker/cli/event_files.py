@@ -19,20 +19,29 @@ class Events:
             from tensorboard.compat.proto.summary_pb2 import Summary
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError as e:
-            raise InvalidSpec(f"TensorBoard cannot be imported ({e}).", hint="It is optional: pip install tensorboard") from None
+            raise InvalidSpec(
+                f"TensorBoard cannot be imported ({e}).", hint="It is optional: pip install tensorboard"
+            ) from None
         self._event, self._summary, self._start = Event, Summary, SessionLog.START
         self._writer = EventFileWriter(str(folder))
         self._written: dict[str, list[list]] = {}
 
     def update(self, series: Sequence[dict]) -> list[str]:
-        """Write the points that are not in the file. Returns the names of curves whose positions are no whole numbers.
+        """Write the points that are not in the file.
+        Returns the names of curves whose positions are no whole numbers.
 
-        Where an earlier point is another one now, as after a resume that was not exact, all is written again after a mark at which
+        Where an earlier point is another one now, as after a resume that was not exact, all is written again
+        after a mark at which
         TensorBoard forgets what came before.
         """
         curves = _by_tag(series)
-        if any(points[:len(self._written.get(tag, ()))] != self._written.get(tag, []) for tag, points in curves.items()):
-            self._writer.add_event(self._event(wall_time=time.time(), step=0, session_log={"status": self._start}))
+        if any(
+            points[: len(self._written.get(tag, ()))] != self._written.get(tag, [])
+            for tag, points in curves.items()
+        ):
+            self._writer.add_event(
+                self._event(wall_time=time.time(), step=0, session_log={"status": self._start})
+            )
             self._written = {}
         broken = []
         for tag, points in curves.items():
@@ -42,7 +51,11 @@ class Events:
             for i in range(len(self._written.get(tag, ())), len(points)):
                 at, value, when = points[i]
                 summary = self._summary(value=[self._summary.Value(tag=tag, simple_value=float(value))])
-                self._writer.add_event(self._event(wall_time=when or time.time(), step=int(at) if whole else i + 1, summary=summary))
+                self._writer.add_event(
+                    self._event(
+                        wall_time=when or time.time(), step=int(at) if whole else i + 1, summary=summary
+                    )
+                )
             self._written[tag] = points
         self._writer.flush()
         return broken

@@ -12,7 +12,15 @@ import click
 from stoker.base.errors import InvalidSpec, NotFound
 from stoker.cli import comparison, output
 from stoker.cli.event_files import Events
-from stoker.cli.numbers import POINT_COLUMNS, POINTS_MAX, SHOWN_POINTS, charts_of, csv_text, curves_of, point_rows
+from stoker.cli.numbers import (
+    POINT_COLUMNS,
+    POINTS_MAX,
+    SHOWN_POINTS,
+    charts_of,
+    csv_text,
+    curves_of,
+    point_rows,
+)
 from stoker.cli.options import json_option, plane, refs_argument, say_which, spread
 
 FORMATS = ("csv", "json", "html", "tensorboard", "wandb")
@@ -21,13 +29,30 @@ PLAIN = ("csv", "json", "html")  # what needs no package
 
 @click.command("export")
 @refs_argument()
-@click.option("--to", required=True, metavar="FOLDER", help="Write into this folder. It must be new or empty.")
-@click.option("--as", "formats", multiple=True, type=click.Choice(FORMATS), metavar="FORMAT",
-              help="csv, json, html, tensorboard or wandb. May be given again.  [default: csv, json and html]")
-@click.option("--metric", "names", multiple=True, metavar="NAME", help="Export this metric. May be given again.  [default: all]")
+@click.option(
+    "--to", required=True, metavar="FOLDER", help="Write into this folder. It must be new or empty."
+)
+@click.option(
+    "--as",
+    "formats",
+    multiple=True,
+    type=click.Choice(FORMATS),
+    metavar="FORMAT",
+    help="csv, json, html, tensorboard or wandb. May be given again.  [default: csv, json and html]",
+)
+@click.option(
+    "--metric",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Export this metric. May be given again.  [default: all]",
+)
 @json_option("Print the folder and its files as one JSON object.")
-def export(refs: tuple[str, ...], to: str, formats: tuple[str, ...], names: tuple[str, ...], as_json: bool) -> None:
-    """Write the parameters and metrics of runs to files: CSV, JSON, a report, event files of TensorBoard, or offline runs of W&B.
+def export(
+    refs: tuple[str, ...], to: str, formats: tuple[str, ...], names: tuple[str, ...], as_json: bool
+) -> None:
+    """Write the parameters and metrics of runs to files:
+    CSV, JSON, a report, event files of TensorBoard, or offline runs of W&B.
 
     \b
     csv          runs.csv: one row per run; curves.csv: one row per value.
@@ -46,11 +71,17 @@ def export(refs: tuple[str, ...], to: str, formats: tuple[str, ...], names: tupl
         found = plane().compare(runs)
         curves = curves_of([run["id"] for run in found["runs"]], names, POINTS_MAX)
     if not any(each["series"] or each["results"] for each in curves):
-        raise NotFound("The runs have no numbers.", hint="Stoker reads printed numbers when three lines have the same form.")
+        raise NotFound(
+            "The runs have no numbers.",
+            hint="Stoker reads printed numbers when three lines have the same form.",
+        )
     chosen = list(dict.fromkeys(formats)) or list(PLAIN)
     missing = next((each for each in chosen if each not in PLAIN and find_spec(each) is None), None)
     if missing:
-        raise InvalidSpec(f"--as {missing} needs the package {missing}, which is not installed.", hint=f"pip install {missing}")
+        raise InvalidSpec(
+            f"--as {missing} needs the package {missing}, which is not installed.",
+            hint=f"pip install {missing}",
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         written = [path for each in chosen for path in _WRITERS[each](folder, found, curves)]
@@ -83,8 +114,12 @@ def _html(folder: Path, found: dict, curves: Sequence[dict]) -> list[str]:
     shown = {one["name"] for each in curves for one in each["series"]}
     few = [{**each, "series": [one for one in each["series"] if one["name"] in shown]} for each in few]
     names = ", ".join(run["name"] for run in found["runs"])
-    parts = [vector.paragraphs(comparison.sentences(found, None)), vector.table(*comparison.table(found, list(found["metrics"]))),
-             vector.picture(charts_of(few)), *(part for run in found["runs"] for part in _facts(run, vector))]
+    parts = [
+        vector.paragraphs(comparison.sentences(found, None)),
+        vector.table(*comparison.table(found, list(found["metrics"]))),
+        vector.picture(charts_of(few)),
+        *(part for run in found["runs"] for part in _facts(run, vector)),
+    ]
     vector.write(str(folder / "report.html"), vector.document(names, parts))
     return ["report.html"]
 
@@ -92,7 +127,11 @@ def _html(folder: Path, found: dict, curves: Sequence[dict]) -> list[str]:
 def _facts(run: dict, vector: object) -> list[str]:
     """A heading and a table of one run."""
     code = run.get("code") or {}
-    commit = f"{code['commit'][:12]}{' with changes' if code.get('dirty') else ''}" if isinstance(code.get("commit"), str) else ""
+    commit = (
+        f"{code['commit'][:12]}{' with changes' if code.get('dirty') else ''}"
+        if isinstance(code.get("commit"), str)
+        else ""
+    )
     rows = [["state", run["state"]], ["command", output.command_line(run["command"])], ["git commit", commit],
             ["tags", ", ".join(run.get("tags") or ())], ["note", run.get("note") or ""],
             *([name, str(value)] for name, value in {**run["environment"], **run["parameters"]}.items())]
@@ -107,14 +146,20 @@ def _tensorboard(folder: Path, found: dict, curves: Sequence[dict]) -> list[str]
         events.close()
         written.append(f"tensorboard/{name}")
         if broken:
-            output.say(f"{name}: {output.cut(', '.join(broken), 200)}: numbered in order; TensorBoard has whole steps only")
+            output.say(
+                f"{name}: {output.cut(', '.join(broken), 200)}: numbered in order; "
+                "TensorBoard has whole steps only"
+            )
     return written
 
 
 def _named(curves: Sequence[dict]) -> list[tuple[str, dict]]:
     """Each run with the name of its folder: its own name, or its id where two have the same."""
     names = [each["run"]["name"] for each in curves]
-    return [(name if names.count(name) == 1 else each["run"]["id"], each) for name, each in zip(names, curves, strict=True)]
+    return [
+        (name if names.count(name) == 1 else each["run"]["id"], each)
+        for name, each in zip(names, curves, strict=True)
+    ]
 
 
 def _wandb(folder: Path, found: dict, curves: Sequence[dict]) -> list[str]:

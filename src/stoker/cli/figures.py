@@ -23,4 +23,6 @@ def now_words(numbers: dict | None) -> str:
     if numbers.get("epoch") is not None:
         of = f"/{numbers['epochs']}" if numbers.get("epochs") else ""
         parts.append(f"epoch {numbers['epoch']:g}{of}")
-    return "  ".join([*parts, *(f"{output.shown(name)} {figure(*told)}" for name, told in numbers["values"].items())])
+    return "  ".join(
+        [*parts, *(f"{output.shown(name)} {figure(*told)}" for name, told in numbers["values"].items())]
+    )

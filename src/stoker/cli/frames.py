@@ -4,9 +4,11 @@ from __future__ import annotations
 
 
 class Frames:
-    """Writes pieces of a log to stdout. Of a line with carriage returns only the last frame is written, unless `raw`.
+    """Writes pieces of a log to stdout.
+    Of a line with carriage returns only the last frame is written, unless `raw`.
 
-    `live`: what has come is written at once, so that a bar moves on the terminal; else a line is written when it is whole.
+    `live`: what has come is written at once, so that a bar moves on the terminal;
+    else a line is written when it is whole.
     """
 
     def __init__(self, raw: bool, live: bool) -> None:
@@ -38,7 +40,8 @@ class Frames:
         write_all(1, self._settled(rest))
 
     def _settled(self, line: bytes) -> bytes:
-        """The last frame of a line, from where it was written last. A line without inner carriage returns is returned unchanged."""
+        """The last frame of a line, from where it was written last.
+        A line without inner carriage returns is returned unchanged."""
         inside, self._inside = self._inside, False
         if b"\r" not in line.removesuffix(b"\r"):
             return line
@@ -47,7 +50,8 @@ class Frames:
 
 
 def _newest(line: bytes) -> bytes:
-    """The last frame of a line that is not whole yet, with the carriage return before it and those behind it."""
+    """The last frame of a line that is not whole yet,
+    with the carriage return before it and those behind it."""
     body = line.rstrip(b"\r")
     at = body.rfind(b"\r")
     return line if at < 0 else line[at:]

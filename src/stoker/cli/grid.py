@@ -1,4 +1,5 @@
-"""The values of `stoker sweep --param`, and the combinations that are run. Pure: what is drawn at random depends on the seed alone."""
+"""The values of `stoker sweep --param`, and the combinations that are run. Pure:
+what is drawn at random depends on the seed alone."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Param:
 
 
 def parse(text: str) -> Param:
-    """`lr=0.1,0.01` (a list), `p=0.0..0.5:6` and `lr=1e-4..1:log5` (that many values), `n=1..8` and `lr=1e-4..1:log` (to draw from).
+    """`lr=0.1,0.01` (a list), `p=0.0..0.5:6` and `lr=1e-4..1:log5` (that many values), `n=1..8` and
+    `lr=1e-4..1:log` (to draw from).
     Raises InvalidSpec."""
     name, found, given = text.partition("=")
     if not found or not name.strip("-") or not given or name != name.strip():
@@ -49,7 +51,13 @@ def parse(text: str) -> Param:
             raise InvalidSpec(f"--param {name} has an empty value.", hint=_EXAMPLES)
         return Param(name=name, values=values)
     low, high, log, count = match.groups()
-    made = Param(name=name, low=float(low), high=float(high), log=bool(log), whole=bool(_WHOLE.fullmatch(low) and _WHOLE.fullmatch(high)))
+    made = Param(
+        name=name,
+        low=float(low),
+        high=float(high),
+        log=bool(log),
+        whole=bool(_WHOLE.fullmatch(low) and _WHOLE.fullmatch(high)),
+    )
     if not made.low < made.high or not math.isfinite(made.high - made.low):
         raise InvalidSpec(f"--param {name}: {low} is not smaller than {high}.", hint=_EXAMPLES)
     if made.log and made.low <= 0:
@@ -63,7 +71,8 @@ def parse(text: str) -> Param:
 
 
 def combinations(params: Sequence[Param], draws: int | None, seed: int) -> list[dict[str, str]]:
-    """Every combination, the last parameter changing fastest; or `draws` different ones by chance. Raises InvalidSpec."""
+    """Every combination, the last parameter changing fastest; or `draws` different ones by chance.
+    Raises InvalidSpec."""
     names = [each.name for each in params]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidSpec(f"--param {twice[0]} is given twice.", hint=_EXAMPLES)
@@ -74,8 +83,14 @@ def combinations(params: Sequence[Param], draws: int | None, seed: int) -> list[
         raise InvalidSpec(f"--param {open_ranges[0]} is a range without a number of values.", hint=_EXAMPLES)
     count = math.prod(len(each.values) for each in params)
     if count > RUNS_MAX:
-        raise InvalidSpec(f"These are {count:,} runs; a sweep has at most {RUNS_MAX:,}.", hint="--random 40 draws 40 of them.")
-    return [dict(zip(names, values, strict=True)) for values in itertools.product(*(each.values for each in params))]
+        raise InvalidSpec(
+            f"These are {count:,} runs; a sweep has at most {RUNS_MAX:,}.",
+            hint="--random 40 draws 40 of them.",
+        )
+    return [
+        dict(zip(names, values, strict=True))
+        for values in itertools.product(*(each.values for each in params))
+    ]
 
 
 def _drawn(params: Sequence[Param], draws: int, source: random.Random) -> list[dict[str, str]]:
@@ -97,7 +112,8 @@ def _between(param: Param, place: float) -> str:
 
 
 def command_of(command: Sequence[str], values: dict[str, str]) -> tuple[str, ...]:
-    """The command with the values: `{lr}` in a word is replaced, any other is added at the end as `--lr 0.1`."""
+    """The command with the values: `{lr}` in a word is replaced,
+    any other is added at the end as `--lr 0.1`."""
     words = list(command)
     for name, value in values.items():
         place = f"{{{name}}}"

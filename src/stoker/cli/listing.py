@@ -23,26 +23,55 @@ LOOKED_AT = 50
 WHY_COLUMNS = 40  # of what a run waits for; `show` has all of it
 STATE_LEAST = 24  # columns that a state gets there, with what stands in its brackets
 COMMAND_LEAST = 16  # columns that a command gets on a narrow terminal
-LEFT_OUT = ("RATE", "RAN", "LEFT", "STEP")  # columns that a narrow terminal leaves out, the first one first; `show` has them
-REASON_WORDS = {"stopped_by_user": "", "limit_time": "time limit", "host_oom": "out of memory", "gpu_oom": "GPU out of memory"}
+# columns that a narrow terminal leaves out, the first one first; `show` has them
+LEFT_OUT = ("RATE", "RAN", "LEFT", "STEP")
+REASON_WORDS = {
+    "stopped_by_user": "",
+    "limit_time": "time limit",
+    "host_oom": "out of memory",
+    "gpu_oom": "GPU out of memory",
+}
 HEADER = ("NAME", "ID", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "NUMBERS", "TAGS", "COMMAND")
 
 
 @click.command("ps")
-@click.option("-a", "--all", "all_runs", is_flag=True, help="List all runs, including rehearsals and verifications.")
-@click.option("-n", "count", type=click.IntRange(min=0), metavar="N", help="List the N runs that ended last.  [default: 10]")
-@click.option("--since", type=Duration(), metavar="2d", help="List only runs that are active or ended within 2 days.")
-@click.option("--state", "states", multiple=True, type=click.Choice([s.value for s in State]), metavar="STATE",
-              help="List only runs in this state. May be given again.")
+@click.option(
+    "-a", "--all", "all_runs", is_flag=True, help="List all runs, including rehearsals and verifications."
+)
+@click.option(
+    "-n",
+    "count",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="List the N runs that ended last.  [default: 10]",
+)
+@click.option(
+    "--since", type=Duration(), metavar="2d", help="List only runs that are active or ended within 2 days."
+)
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice([s.value for s in State]),
+    metavar="STATE",
+    help="List only runs in this state. May be given again.",
+)
 @click.option("--grep", metavar="TEXT", help="List only runs with TEXT in their name, command, tags or note.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="List only runs with this tag. May be given again.")
+@click.option(
+    "--tag", "tags", multiple=True, metavar="TAG", help="List only runs with this tag. May be given again."
+)
 @json_option("Print a JSON list of runs.")
 def ps(all_runs: bool, count: int | None, as_json: bool, **wanted: Any) -> None:
-    """List active runs and the ten runs that ended last, newest first. Prints the number of other runs on stderr."""
+    """List active runs and the ten runs that ended last, newest first.
+    Prints the number of other runs on stderr."""
     now, filtered = time.time(), any(wanted.values())
     known = _known(everything=bool(all_runs or filtered or (count or 0) > RECENT_RUNS))
     matching = [run for run in known if (all_runs or not run.get("purpose")) and _matches(run, now, wanted)]
-    found = matching if all_runs or (filtered and count is None) else _newest(matching, RECENT_RUNS if count is None else count)
+    found = (
+        matching
+        if all_runs or (filtered and count is None)
+        else _newest(matching, RECENT_RUNS if count is None else count)
+    )
     if as_json:
         output.print_json(found)
         return
@@ -63,14 +92,22 @@ def _known(*, everything: bool) -> list[dict]:
 
 def _newest(runs: list[dict], count: int) -> list[dict]:
     """All active runs, and the `count` that ended last; newest first."""
-    ended = sorted((run for run in runs if State(run["state"]).final), key=lambda run: run.get("ended_at") or "", reverse=True)
+    ended = sorted(
+        (run for run in runs if State(run["state"]).final),
+        key=lambda run: run.get("ended_at") or "",
+        reverse=True,
+    )
     kept = {run["id"] for run in ended[:count]}
     return [run for run in runs if not State(run["state"]).final or run["id"] in kept]
 
 
 def _matches(run: dict, now: float, wanted: Mapping[str, Any]) -> bool:
     since, states, tags, grep = (wanted[name] for name in ("since", "states", "tags", "grep"))
-    if since and State(run["state"]).final and now - from_iso(run.get("ended_at") or run["created_at"]) > since:
+    if (
+        since
+        and State(run["state"]).final
+        and now - from_iso(run.get("ended_at") or run["created_at"]) > since
+    ):
         return False
     if states and run["state"] not in states:
         return False
@@ -92,18 +129,34 @@ def _say_hidden(shown: int, filtered: bool) -> None:
 
 
 def _print(found: list[dict], now: float) -> None:
-    rows = [[output.shown(run["name"]), needed_id(run), state_words(run), when_words(run, now), _time_words(run), *progress_words(run),
-             now_words(run.get("numbers")), output.shown(", ".join(run.get("tags") or ())), short_command(run["command"])] for run in found]
+    rows = [
+        [
+            output.shown(run["name"]),
+            needed_id(run),
+            state_words(run),
+            when_words(run, now),
+            _time_words(run),
+            *progress_words(run),
+            now_words(run.get("numbers")),
+            output.shown(", ".join(run.get("tags") or ())),
+            short_command(run["command"]),
+        ]
+        for run in found
+    ]
     header, rows = output.without_empty(HEADER, rows)
     if output.is_terminal(sys.stdout):  # in a pipe nothing is cut
         header, rows = fit(header, rows, shutil.get_terminal_size().columns)
-    output.print_table(header, rows, right=frozenset({header.index(t) for t in ("STEP", "RATE") if t in header}),
-                       styles=output.STATE_STYLES)
+    output.print_table(
+        header,
+        rows,
+        right=frozenset({header.index(t) for t in ("STEP", "RATE") if t in header}),
+        styles=output.STATE_STYLES,
+    )
 
 
 def fit(header: Sequence[str], rows: list[list[str]], columns: int) -> tuple[list[str], list[list[str]]]:
-    """The table for a terminal of this width: fewer numbers, then fewer columns, until the command, which is the last one, has its
-    least; then it is cut between words."""
+    """The table for a terminal of this width: fewer numbers, then fewer columns, until the command, which is
+    the last one, has its least; then it is cut between words."""
     if "NUMBERS" in header:
         at = header.index("NUMBERS")
         room = columns - _columns_of(header, rows, without=at) - COMMAND_LEAST - 2
@@ -124,7 +177,11 @@ def fit(header: Sequence[str], rows: list[list[str]], columns: int) -> tuple[lis
 
 def _columns_of(header: Sequence[str], rows: list[list[str]], without: int | None = None) -> int:
     """The columns that all but the last one take."""
-    return sum(max(output.width(row[i]) for row in (header, *rows)) + 2 for i in range(len(header) - 1) if i != without)
+    return sum(
+        max(output.width(row[i]) for row in (header, *rows)) + 2
+        for i in range(len(header) - 1)
+        if i != without
+    )
 
 
 def _shorter_state(text: str, columns: int) -> str:
@@ -180,10 +237,14 @@ def state_words(run: dict) -> str:
     if (run.get("progress") or {}).get("back"):
         extra.append(f"resuming, {run['progress']['back']}")
     if state in (State.FAILED, State.STOPPED) and run.get("reason"):
-        reason = f"exit {run['exit_code']}" if run["reason"] == "nonzero_exit" else run["reason"].replace("_", " ")
+        reason = (
+            f"exit {run['exit_code']}" if run["reason"] == "nonzero_exit" else run["reason"].replace("_", " ")
+        )
         extra += filter(None, [REASON_WORDS.get(run["reason"], reason)])
     if state == State.PENDING and run.get("waits_for"):
-        extra.append(output.cut_words(f"waits for {output.shown(run['waits_for'].split(' (to ')[0])}", WHY_COLUMNS))
+        extra.append(
+            output.cut_words(f"waits for {output.shown(run['waits_for'].split(' (to ')[0])}", WHY_COLUMNS)
+        )
     if state == State.STARTING and run.get("restart_at"):
         extra.append("waiting to restart")
     if run.get("unreachable"):
@@ -202,7 +263,13 @@ def state_words(run: dict) -> str:
 def when_words(run: dict, now: float) -> str:
     """Since when it is in its state, in words."""
     state = State(run["state"])
-    moment = run.get("ended_at") if state.final else None if state in (State.PENDING, State.STAGING) else run.get("started_at")
+    moment = (
+        run.get("ended_at")
+        if state.final
+        else None
+        if state in (State.PENDING, State.STAGING)
+        else run.get("started_at")
+    )
     return output.ago(moment or run.get("created_at"), now)
 
 

@@ -1,4 +1,5 @@
-"""`stoker machine`: the machines that runs may be started on. They stand in config.toml, and are reached by the user's own ssh."""
+"""`stoker machine`: the machines that runs may be started on.
+They stand in config.toml, and are reached by the user's own ssh."""
 
 from __future__ import annotations
 
@@ -19,7 +20,17 @@ from stoker.cli.options import ALL_RUNS, Duration, json_option, plane
 LOGIN_S = 180.0  # for the one login at which ssh may ask for something
 SHM_LOW_BYTES = 512 << 20  # less than that is too little for the workers of a DataLoader
 CLOCK_S = 2.0  # a clock that is wrong by less is not told
-SSH = ("ssh", "-o", "RemoteCommand=none", "-o", "RequestTTY=no", "-o", "ClearAllForwardings=yes", "-o", "ConnectTimeout=15")
+SSH = (
+    "ssh",
+    "-o",
+    "RemoteCommand=none",
+    "-o",
+    "RequestTTY=no",
+    "-o",
+    "ClearAllForwardings=yes",
+    "-o",
+    "ConnectTimeout=15",
+)
 
 
 @click.group("machine", help="Add, list, check and remove the machines that `stoker run --on NAME` can use.")
@@ -30,21 +41,53 @@ def machine() -> None:
 @machine.command("add", options_metavar="[OPTIONS] [--]")
 @click.argument("name")
 @click.argument("address", nargs=-1, required=True)
-@click.option("--root", default="", metavar="DIR", help="Folder for runs on that machine.  [default: ~/.stoker there]")
-@click.option("--gpus", type=click.IntRange(min=0), metavar="N", help="Use at most N of its GPUs.  [default: all]")
+@click.option(
+    "--root", default="", metavar="DIR", help="Folder for runs on that machine.  [default: ~/.stoker there]"
+)
+@click.option(
+    "--gpus", type=click.IntRange(min=0), metavar="N", help="Use at most N of its GPUs.  [default: all]"
+)
 @click.option("--slots", type=click.IntRange(min=0), metavar="N",
               help="Number of CPU slots on the machine, for `stoker run --slots`.  [default: not counted]")
-@click.option("--python", default="", metavar="PATH",
-              help="Python on that machine that runs scripts, such as /opt/conda/bin/python.  [default: python3]")
-@click.option("--off", default="", metavar="CMD",
-              help="Command that switches the machine off. The machine runs this command when all runs have ended "
-                   "and their files are copied.")
-@click.option("--off-latest", "off_latest_s", type=Duration(), default=TargetConfig.off_latest_s, metavar="12h",
-              help="Switch off this long after the last run, even if files are not copied.  [default: 12h]")
-@click.option("--off-after", "off_after_s", type=Duration(zero=True), default=TargetConfig.off_after_s, metavar="5m",
-              help="Switch off after this much time without a run, once all files are copied.  [default: 5m]")
-@click.option("--disk-survives", is_flag=True, help="The machine keeps its files when it is off, so do not wait until they are copied.")
-@click.option("--yes", is_flag=True, help="Accept the key of an unknown host without asking. A changed key is never accepted.")
+@click.option(
+    "--python",
+    default="",
+    metavar="PATH",
+    help="Python on that machine that runs scripts, such as /opt/conda/bin/python.  [default: python3]",
+)
+@click.option(
+    "--off",
+    default="",
+    metavar="CMD",
+    help="Command that switches the machine off. The machine runs this command when all runs have ended "
+    "and their files are copied.",
+)
+@click.option(
+    "--off-latest",
+    "off_latest_s",
+    type=Duration(),
+    default=TargetConfig.off_latest_s,
+    metavar="12h",
+    help="Switch off this long after the last run, even if files are not copied.  [default: 12h]",
+)
+@click.option(
+    "--off-after",
+    "off_after_s",
+    type=Duration(zero=True),
+    default=TargetConfig.off_after_s,
+    metavar="5m",
+    help="Switch off after this much time without a run, once all files are copied.  [default: 5m]",
+)
+@click.option(
+    "--disk-survives",
+    is_flag=True,
+    help="The machine keeps its files when it is off, so do not wait until they are copied.",
+)
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Accept the key of an unknown host without asking. A changed key is never accepted.",
+)
 @json_option("Print the facts about the machine as JSON.")
 def add(name: str, address: tuple[str, ...], yes: bool, as_json: bool, **o: Any) -> None:
     """Add a machine. ADDRESS is ssh://USER@HOST:PORT, or what you type after ssh.
@@ -53,8 +96,9 @@ def add(name: str, address: tuple[str, ...], yes: bool, as_json: bool, **o: Any)
       stoker machine add box ssh://root@connect.example.com:12345 --off "shutdown -h now"
       stoker machine add lab -- -p 2222 me@lab.example.org
 
-    Logs in once with your own ssh, which asks you about an unknown host key. The machine needs Python 3.8 or newer; Stoker installs
-    nothing there. If the check fails, the machine is not added.
+    Logs in once with your own ssh, which asks you about an unknown host key.
+    The machine needs Python 3.8 or newer; Stoker installs nothing there.
+    If the check fails, the machine is not added.
     """
     host = machines.address_of(address[0]) if len(address) == 1 else shlex.join(address)
     machines.add(home(), TargetConfig(name=name, host=host, **o))
@@ -72,7 +116,8 @@ def add(name: str, address: tuple[str, ...], yes: bool, as_json: bool, **o: Any)
 
 
 def _first_look(name: str, host: str, yes: bool) -> dict:
-    """What is there. Logs in at the terminal first where ssh needs an answer that only the user can give. Raises TargetError."""
+    """What is there. Logs in at the terminal first where ssh needs an answer that only the user can give.
+    Raises TargetError."""
     if yes:
         _login(host, "-o", "StrictHostKeyChecking=accept-new", "-o", "BatchMode=yes")
     with output.slow(f"asking {output.shown(host)}"):
@@ -87,7 +132,8 @@ def _first_look(name: str, host: str, yes: bool) -> dict:
 
 
 def _login(host: str, *options: str) -> None:
-    """One login that runs nothing there; ssh talks to the user. What is wrong after it, the check says. Raises InvalidSpec."""
+    """One login that runs nothing there; ssh talks to the user.
+    What is wrong after it, the check says. Raises InvalidSpec."""
     try:
         words = shlex.split(host)
     except ValueError as e:
@@ -105,27 +151,43 @@ def _policy(name: str, config: TargetConfig) -> str:
     if not config.off:
         return f"{name} keeps running after its runs, and billing goes on: it has no --off command."
     after = f"{format_duration(config.off_after_s)} after" if config.off_after_s else "after"
-    drained = "its last run" if config.disk_survives else "the files of its last run are copied to this machine"
-    return (f"{name} is switched off {after} {drained}, at the latest {format_duration(config.off_latest_s)} after its last run: "
-            f"{output.shown(config.off)}")
+    drained = (
+        "its last run" if config.disk_survives else "the files of its last run are copied to this machine"
+    )
+    return (
+        f"{name} is switched off {after} {drained}, at the latest {format_duration(config.off_latest_s)} "
+        "after its last run: "
+        f"{output.shown(config.off)}"
+    )
 
 
 @machine.command("ls")
 @json_option()
 def ls(as_json: bool) -> None:
-    """List the machines, how many runs each has, and when each is switched off. Contacts only machines with an --off command."""
+    """List the machines, how many runs each has, and when each is switched off.
+    Contacts only machines with an --off command."""
     counts: dict[str, list[int]] = {}
     for run in plane().runs(all=True, limit=ALL_RUNS):
         active, ended = counts.setdefault(run["target"], [0, 0])
         final = State(run["state"]).final
         counts[run["target"]] = [active + (not final), ended + final]
-    found = [{**each, "active": counts.get(each["name"], [0, 0])[0], "ended": counts.get(each["name"], [0, 0])[1]}
-             for each in plane().machines()]
+    found = [
+        {**each, "active": counts.get(each["name"], [0, 0])[0], "ended": counts.get(each["name"], [0, 0])[1]}
+        for each in plane().machines()
+    ]
     if as_json:
         output.print_json(found)
         return
-    rows = [[output.shown(each["name"]), output.shown(each["address"] or "this machine"), str(each["active"]), str(each["ended"]),
-             _standing(each)] for each in found]
+    rows = [
+        [
+            output.shown(each["name"]),
+            output.shown(each["address"] or "this machine"),
+            str(each["active"]),
+            str(each["ended"]),
+            _standing(each),
+        ]
+        for each in found
+    ]
     output.print_table(("NAME", "ADDRESS", "ACTIVE", "ENDED", "STATUS"), rows, right=frozenset({2, 3}))
 
 
@@ -137,7 +199,9 @@ def _standing(machine: dict) -> str:
     if not machine["address"] or off is None:
         return "no --off command" if machine["address"] else ""
     if off["state"] == "waiting" and off["off_at"]:
-        return f"off at {output.local_time(off['off_at'])[11:16]}" + (", latest" if off["why"] != "drained" else "")
+        return f"off at {output.local_time(off['off_at'])[11:16]}" + (
+            ", latest" if off["why"] != "drained" else ""
+        )
     if off["state"] == "failed":
         return f"--off failed (exit code {off['last']['code']})"
     if off["state"] in ("off", "ran"):
@@ -147,15 +211,25 @@ def _standing(machine: dict) -> str:
 
 @machine.command("off")
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Switch the machine off without asking, even if files are not copied.")
+@click.option(
+    "-y", "--yes", is_flag=True, help="Switch the machine off without asking, even if files are not copied."
+)
 @json_option()
 def off(name: str, yes: bool, as_json: bool) -> int:
     """Switch a machine off now, with its --off command. Refused while a run is active or waits there."""
-    owed = next((each["off"]["owed"] for each in plane().machines() if each["name"] == name and each["off"]), [])
+    owed = next(
+        (each["off"]["owed"] for each in plane().machines() if each["name"] == name and each["off"]), []
+    )
     if owed and not yes:
-        told = f"The files of {len(owed)} run{'' if len(owed) == 1 else 's'} on {output.shown(name)} are not copied to this machine."
+        told = (
+            f"The files of {len(owed)} run{'' if len(owed) == 1 else 's'} on {output.shown(name)} are not "
+            "copied to this machine."
+        )
         if not output.can_ask():
-            raise InvalidSpec(told, hint=f"stoker machine off --yes {output.shown(name)}   or copy them first: stoker pull RUN")
+            raise InvalidSpec(
+                told,
+                hint=f"stoker machine off --yes {output.shown(name)}   or copy them first: stoker pull RUN",
+            )
         if not output.ask(f"{told} Switch it off?", default=False):
             return 1
     done = plane().machine_off(name)
@@ -173,13 +247,17 @@ def off(name: str, yes: bool, as_json: bool) -> int:
 def adopt(name: str, yes: bool, as_json: bool) -> int:
     """Take over the runs on a machine that another state folder started, for example after a laptop is lost.
 
-    Lists these runs first. After that, their files are copied to this machine, and only this state folder can stop them.
+    Lists these runs first. After that, their files are copied to this machine,
+    and only this state folder can stop them.
     Also takes over and prints the --off command that the other state folder gave to the machine.
     """
     with output.slow(f"asking {output.shown(name)}"):
         found = plane().machine_found(name)
     if not as_json:
-        rows = [[each["id"], output.shown(each["name"]), each["phase"], output.shown(each["owner"] or "-")] for each in found]
+        rows = [
+            [each["id"], output.shown(each["name"]), each["phase"], output.shown(each["owner"] or "-")]
+            for each in found
+        ]
         output.print_table(("ID", "NAME", "PHASE", "OWNER"), rows)
     if found and not yes:
         if not output.can_ask():
@@ -202,8 +280,8 @@ def adopt(name: str, yes: bool, as_json: bool) -> int:
 def check(name: str, as_json: bool) -> None:
     """Print the CPUs, memory, disk, GPUs and their users, Pythons with torch, and the clock of a machine.
 
-    Looks for Pythons in PATH, in a login shell, in an interactive shell, and among conda and virtual environments. Exit code 5 if the
-    machine cannot be reached.
+    Looks for Pythons in PATH, in a login shell, in an interactive shell, and among conda and virtual
+    environments. Exit code 5 if the machine cannot be reached.
     """
     with output.slow(f"asking {output.shown(name)}"):
         facts = plane().capacity(name, look=True)
@@ -215,7 +293,13 @@ def check(name: str, as_json: bool) -> None:
 
 @machine.command("data")
 @click.argument("name")
-@click.option("--rm", "remove", multiple=True, metavar="DATA", help="Delete this dataset, by its name or id. May be given again.")
+@click.option(
+    "--rm",
+    "remove",
+    multiple=True,
+    metavar="DATA",
+    help="Delete this dataset, by its name or id. May be given again.",
+)
 @json_option()
 def data(name: str, remove: tuple[str, ...], as_json: bool) -> None:
     """List the datasets that `stoker run --data` sent to a machine, with their sizes."""
@@ -228,34 +312,57 @@ def data(name: str, remove: tuple[str, ...], as_json: bool) -> None:
     if unknown:
         raise NotFound(f"There is no dataset {output.shown(unknown[0])} on {output.shown(name)}.",
                        hint=f"See all: stoker machine data {output.shown(name)}")
-    rows = [[output.shown(each["label"] or "-"), each["id"], "removed" if each["removed"] else each["state"],
-             str(each["files"] if each["files"] is not None else "-"), format_size(each["bytes"]) if each["bytes"] is not None else "-"]
-            for each in found]
+    rows = [
+        [
+            output.shown(each["label"] or "-"),
+            each["id"],
+            "removed" if each["removed"] else each["state"],
+            str(each["files"] if each["files"] is not None else "-"),
+            format_size(each["bytes"]) if each["bytes"] is not None else "-",
+        ]
+        for each in found
+    ]
     output.print_table(("NAME", "ID", "STATE", "FILES", "SIZE"), rows, right=frozenset({3, 4}))
 
 
 @machine.command("rm")
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Remove the machine without asking, even if it has ended runs.")
+@click.option(
+    "-y", "--yes", is_flag=True, help="Remove the machine without asking, even if it has ended runs."
+)
 @json_option()
 def rm(name: str, yes: bool, as_json: bool) -> int:
     """Remove a machine from the list. All its runs must have ended. Deletes nothing on the machine."""
     runs = [run for run in plane().runs(all=True, limit=ALL_RUNS) if run["target"] == name]
     active = [run for run in runs if not State(run["state"]).final]
     if active:
-        raise StateError(f"{output.shown(name)} has {len(active)} active runs, {output.shown(active[0]['name'])} among them.",
-                         hint=f"Wait for them or stop them: stoker stop {output.type_ref(active[0])}")
+        raise StateError(
+            (
+                f"{output.shown(name)} has {len(active)} active runs, {output.shown(active[0]['name'])} "
+                "among them."
+            ),
+            hint=f"Wait for them or stop them: stoker stop {output.type_ref(active[0])}",
+        )
     if runs and not yes:
         count = f"{len(runs)} ended run{'' if len(runs) == 1 else 's'}"
-        told = f"{output.shown(name)} has {count}. If you remove it, you can read only the logs and files that are copied to this machine."
+        told = (
+            f"{output.shown(name)} has {count}. If you remove it, you can read only the logs and files "
+            "that are copied to this machine."
+        )
         if not output.can_ask():
-            raise InvalidSpec(told, hint=f"stoker machine rm --yes {output.shown(name)}   or delete them first: stoker rm RUN...")
+            raise InvalidSpec(
+                told,
+                hint=f"stoker machine rm --yes {output.shown(name)}   or delete them first: stoker rm RUN...",
+            )
         if not output.ask(f"{told} Remove it?", default=False):
             return 1
     try:
         plane().machine_withdraw(name)
     except TargetError as e:
-        output.say(f"{output.shown(name)} does not answer, so its --off command stays active there: {output.shown(e.message)}")
+        output.say(
+            f"{output.shown(name)} does not answer, so its --off command stays active there: "
+            f"{output.shown(e.message)}"
+        )
     machines.remove(home(), name)
     if as_json:
         output.print_json({"removed": name})
@@ -267,13 +374,16 @@ def rm(name: str, yes: bool, as_json: bool) -> int:
 def _print_facts(facts: dict) -> None:
     """A table of what a machine has, and under it what is wrong with it."""
     python = facts.get("python") or {}
-    rows = [("host", str((facts.get("identity") or {}).get("hostname") or "-")), ("CPUs", f"{facts['cpus']:g}"),
-            ("memory", _of(facts.get("memory_free_bytes"), facts.get("memory_bytes"))),
-            ("disk", _of(facts.get("disk_free_bytes"), facts.get("disk_bytes"))),
-            ("/dev/shm", format_size(facts["shm_bytes"]) if facts.get("shm_bytes") else "-"),
-            ("python", f"{python.get('version', '-')}  {python.get('executable', '')}".rstrip()),
-            ("torch", facts.get("torch") or "not installed for this Python"),
-            *((f"GPU {gpu.get('index')}", _gpu(gpu, facts)) for gpu in facts.get("gpus") or ())]
+    rows = [
+        ("host", str((facts.get("identity") or {}).get("hostname") or "-")),
+        ("CPUs", f"{facts['cpus']:g}"),
+        ("memory", _of(facts.get("memory_free_bytes"), facts.get("memory_bytes"))),
+        ("disk", _of(facts.get("disk_free_bytes"), facts.get("disk_bytes"))),
+        ("/dev/shm", format_size(facts["shm_bytes"]) if facts.get("shm_bytes") else "-"),
+        ("python", f"{python.get('version', '-')}  {python.get('executable', '')}".rstrip()),
+        ("torch", facts.get("torch") or "not installed for this Python"),
+        *((f"GPU {gpu.get('index')}", _gpu(gpu, facts)) for gpu in facts.get("gpus") or ()),
+    ]
     if not facts.get("gpus"):
         rows.append(("GPUs", "none"))
     if facts.get("inodes_free") is not None:
@@ -285,8 +395,11 @@ def _print_facts(facts: dict) -> None:
         print(f"{name:<{wide}}  {output.shown(value)}")
     offset = facts.get("clock_offset_s")
     if offset is not None and abs(offset) > CLOCK_S:
-        output.say(f"its clock is {format_duration(abs(offset))} {'ahead of' if offset > 0 else 'behind'} the clock here. "
-                   "Stoker corrects the times of runs, but not the times of their files")
+        output.say(
+            f"its clock is {format_duration(abs(offset))} {'ahead of' if offset > 0 else 'behind'} the "
+            "clock here. "
+            "Stoker corrects the times of runs, but not the times of their files"
+        )
     for line in _cannot(facts):
         output.say(line)
     if not facts.get("inodes_free", 1):
@@ -304,7 +417,10 @@ def _cannot(facts: dict) -> list[str]:
         told.append(f"python3 has no torch; {output.shown(torches[0])} has. To use it, in config.toml: "
                     f'python = "{output.shown(torches[0])}"')
     if (facts.get("shm_bytes") or SHM_LOW_BYTES) < SHM_LOW_BYTES:
-        told.append(f"/dev/shm has {format_size(facts['shm_bytes'])}: DataLoader workers may die there; use num_workers=0 or --shm-size=8g")
+        told.append(
+            f"/dev/shm has {format_size(facts['shm_bytes'])}: DataLoader workers may die there; "
+            "use num_workers=0 or --shm-size=8g"
+        )
     return told
 
 
@@ -315,7 +431,13 @@ def _of(free: int | None, total: int | None) -> str:
 def _gpu(gpu: dict, facts: dict) -> str:
     used = facts.get("gpus_used", {}).get(gpu.get("uuid"))
     memory = f", {format_size(gpu['memory_bytes'])}" if gpu.get("memory_bytes") else ""
-    busy = f", used by {used}" if used else f", {format_size(gpu['used_bytes'])} in use" if gpu.get("used_bytes") else ""
+    busy = (
+        f", used by {used}"
+        if used
+        else f", {format_size(gpu['used_bytes'])} in use"
+        if gpu.get("used_bytes")
+        else ""
+    )
     return f"{gpu.get('name') or '-'}{memory}{busy}  {gpu.get('uuid') or ''}".rstrip()
 
 

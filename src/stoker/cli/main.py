@@ -56,18 +56,69 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Machine": ("doctor", "machine", "ssh", "open", "push", "top", "gc", "server", "help"),
 }
 
-WITH_COMMAND = ("run", "sweep", "tune", "verify-resume")  # what follows their first word belongs to the command
+# what follows their first word belongs to the command
+WITH_COMMAND = ("run", "sweep", "tune", "verify-resume")
 
 OTHER_WORDS = {  # what other tools call it
-    "ls": "ps", "list": "ps", "status": "ps", "jobs": "ps", "queue": "ps", "info": "show", "inspect": "show", "describe": "show",
-    "why": "show", "log": "logs", "tail": "logs -f", "follow": "logs -f", "output": "logs", "kill": "stop", "cancel": "stop",
-    "terminate": "stop", "end": "stop", "delete": "rm", "remove": "rm", "del": "rm", "restart": "start", "resume": "start",
-    "continue": "start", "submit": "run -d", "exec": "run", "launch": "run", "train": "run", "extend": "keep", "fg": "attach",
-    "optimize": "tune", "profile": "tune", "benchmark": "tune", "grid": "sweep", "search": "sweep", "multirun": "sweep",
-    "fetch": "pull", "download": "pull", "get": "pull", "sync": "pull", "upload": "push", "put": "push",
-    "curve": "plot", "curves": "plot", "metrics": "plot", "chart": "plot", "diff": "compare", "tensorboard": "board",
-    "web": "ui", "gui": "ui", "browser": "ui", "dashboard": "ui", "console": "ui",
-    "clean": "gc", "cleanup": "gc", "prune": "gc", "du": "gc", "check": "doctor", "monitor": "top", "version": "--version",
+    "ls": "ps",
+    "list": "ps",
+    "status": "ps",
+    "jobs": "ps",
+    "queue": "ps",
+    "info": "show",
+    "inspect": "show",
+    "describe": "show",
+    "why": "show",
+    "log": "logs",
+    "tail": "logs -f",
+    "follow": "logs -f",
+    "output": "logs",
+    "kill": "stop",
+    "cancel": "stop",
+    "terminate": "stop",
+    "end": "stop",
+    "delete": "rm",
+    "remove": "rm",
+    "del": "rm",
+    "restart": "start",
+    "resume": "start",
+    "continue": "start",
+    "submit": "run -d",
+    "exec": "run",
+    "launch": "run",
+    "train": "run",
+    "extend": "keep",
+    "fg": "attach",
+    "optimize": "tune",
+    "profile": "tune",
+    "benchmark": "tune",
+    "grid": "sweep",
+    "search": "sweep",
+    "multirun": "sweep",
+    "fetch": "pull",
+    "download": "pull",
+    "get": "pull",
+    "sync": "pull",
+    "upload": "push",
+    "put": "push",
+    "curve": "plot",
+    "curves": "plot",
+    "metrics": "plot",
+    "chart": "plot",
+    "diff": "compare",
+    "tensorboard": "board",
+    "web": "ui",
+    "gui": "ui",
+    "browser": "ui",
+    "dashboard": "ui",
+    "console": "ui",
+    "clean": "gc",
+    "cleanup": "gc",
+    "prune": "gc",
+    "du": "gc",
+    "check": "doctor",
+    "monitor": "top",
+    "version": "--version",
 }
 
 HELP = """Run a training; keep its log, exit reason and progress, even if the terminal closes or the machine restarts.
@@ -77,7 +128,7 @@ HELP = """Run a training; keep its log, exit reason and progress, even if the te
   stoker run -d -- python a.py     run in the background
   stoker ps                        list active and ended runs
   stoker logs -f NAME              follow the output
-"""
+"""  # noqa: E501
 
 COMPLETION = """Shell completion of verbs and runs:
 
@@ -98,9 +149,13 @@ class Verbs(click.Group):
         if name not in VERBS:
             return None
         module, function, _ = VERBS[name]
-        return help_ if module == "main" else getattr(importlib.import_module(f"stoker.cli.{module}"), function)
+        return (
+            help_ if module == "main" else getattr(importlib.import_module(f"stoker.cli.{module}"), function)
+        )
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in VERBS and not ctx.resilient_parsing and not name.startswith("-"):
             raise InvalidSpec(f"There is no verb '{output.shown(name)}'.", hint=_meant(args))
@@ -161,7 +216,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if e.filename is None:
             output.close_stdout()
         where = f": {e.filename}" if e.filename else ""
-        return _fail(StokerError(f"{e.strerror or e}{where}.", hint="Check the disk: stoker doctor"), own_failure, args)
+        return _fail(
+            StokerError(f"{e.strerror or e}{where}.", hint="Check the disk: stoker doctor"), own_failure, args
+        )
     except Exception:  # a mistake of ours: whoever reports it needs all of it
         import traceback
 
@@ -182,18 +239,28 @@ def _usage(error: click.ClickException) -> StokerError:
         return _no_such_option(error.option_name, context)
     message = error.format_message().strip().splitlines()[0]
     words = context.command_path if context else "stoker"
-    return InvalidSpec(message if message.endswith((".", "?", ")")) else f"{message}.", hint=f"See `{words} --help`.")
+    return InvalidSpec(
+        message if message.endswith((".", "?", ")")) else f"{message}.", hint=f"See `{words} --help`."
+    )
 
 
 def _no_such_option(name: str, context: click.Context) -> StokerError:
     from stoker.base.near import near
 
-    known = [word for p in context.command.get_params(context) for word in (*p.opts, *p.secondary_opts) if word.startswith("--")]
+    known = [
+        word
+        for p in context.command.get_params(context)
+        for word in (*p.opts, *p.secondary_opts)
+        if word.startswith("--")
+    ]
     meant = [f"--{word}" for word in near(name.lstrip("-"), [word[2:] for word in known], 2)]
     hint = f"Did you mean {' or '.join(meant)}?   See" if meant else "See"
     hint = f"{hint} `{context.command_path} --help`."
     if context.info_name in WITH_COMMAND and not meant:
-        hint = f"Options of your script go after its name: stoker {context.info_name} train.py {output.shown(name)} ...   {hint}"
+        hint = (
+            f"Options of your script go after its name: stoker {context.info_name} train.py "
+            f"{output.shown(name)} ...   {hint}"
+        )
     return InvalidSpec(f"There is no option {output.shown(name)}.", hint=hint)
 
 
@@ -208,7 +275,8 @@ def _json_in(args: Sequence[str]) -> bool:
 
 
 def _meant(args: Sequence[str]) -> str:
-    """What to type instead of a verb that does not exist: what other tools call the same, a mistyped verb, or a command to run."""
+    """What to type instead of a verb that does not exist:
+    what other tools call the same, a mistyped verb, or a command to run."""
     import shutil
 
     from stoker.base.near import near

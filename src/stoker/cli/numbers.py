@@ -26,17 +26,41 @@ POINT_COLUMNS = ("run", "metric", "source", "axis", "step", "value", "time")
 
 @click.command("plot")
 @refs_argument()
-@click.option("--metric", "names", multiple=True, metavar="NAME",
-              help="Draw this metric, of training and validation. May be given again.  [default: the first three]")
+@click.option(
+    "--metric",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Draw this metric, of training and validation. May be given again.  [default: the first three]",
+)
 @click.option("--svg", metavar="FILE", help="Write the picture as an SVG file instead.")
 @click.option("--png", metavar="FILE", help="Write the picture as a PNG file instead. Needs matplotlib.")
 @click.option("--html", metavar="FILE", help="Write an HTML file with picture and table instead.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print the points as CSV: run, metric, source, axis, step, value, time.")
-@click.option("--points", type=int, metavar="N", help="Print at most about N points of a curve; keep extreme values.  [default: 10000]")
+@click.option(
+    "--csv",
+    "as_csv",
+    is_flag=True,
+    help="Print the points as CSV: run, metric, source, axis, step, value, time.",
+)
+@click.option(
+    "--points",
+    type=int,
+    metavar="N",
+    help="Print at most about N points of a curve; keep extreme values.  [default: 10000]",
+)
 @json_option("Print the curves as one JSON object.")
-def plot(refs: tuple[str, ...], names: tuple[str, ...], svg: str | None, png: str | None, html: str | None,  # noqa: PLR0917
-         as_csv: bool, points: int | None, as_json: bool) -> None:
-    """Draw the metrics of runs as curves in the terminal: training and validation together, several runs in one picture.
+def plot(  # noqa: PLR0917
+    refs: tuple[str, ...],
+    names: tuple[str, ...],
+    svg: str | None,
+    png: str | None,
+    html: str | None,
+    as_csv: bool,
+    points: int | None,
+    as_json: bool,
+) -> None:
+    """Draw the metrics of runs as curves in the terminal:
+    training and validation together, several runs in one picture.
 
     Reads the log of an Engine, the scalars of TensorBoard, and printed numbers such as `loss 0.25`.
     """
@@ -46,9 +70,19 @@ def plot(refs: tuple[str, ...], names: tuple[str, ...], svg: str | None, png: st
     found = curves_of(refs, names, wanted)
     if as_json:
         series = [{"run": each["run"]["name"], **one} for each in found for one in each["series"]]
-        output.print_json({"runs": [each["run"] for each in found], "series": series, "results": {
-            each["run"]["name"]: each["results"] for each in found if each["results"]}, "notes": _notes(found), "pictures": [
-                {"run": each["run"]["name"], **one} for each in found for one in each.get("pictures") or ()]})
+        output.print_json(
+            {
+                "runs": [each["run"] for each in found],
+                "series": series,
+                "results": {each["run"]["name"]: each["results"] for each in found if each["results"]},
+                "notes": _notes(found),
+                "pictures": [
+                    {"run": each["run"]["name"], **one}
+                    for each in found
+                    for one in each.get("pictures") or ()
+                ],
+            }
+        )
         return
     for note in _notes(found):
         output.say(note)
@@ -56,8 +90,11 @@ def plot(refs: tuple[str, ...], names: tuple[str, ...], svg: str | None, png: st
         sys.stdout.write(csv_text(POINT_COLUMNS, point_rows(found)))
         return
     if not any(each["series"] for each in found):
-        raise NotFound(f"{found[0]['run']['name']} has no numbers.", hint="Stoker reads printed numbers when three lines have the "
-                       f"same form. To see the output: stoker logs {output.type_ref(found[0]['run'])}")
+        raise NotFound(
+            f"{found[0]['run']['name']} has no numbers.",
+            hint="Stoker reads printed numbers when three lines have the "
+            f"same form. To see the output: stoker logs {output.type_ref(found[0]['run'])}",
+        )
     charts = charts_of(found)
     if png:
         from stoker.cli import pixels
@@ -103,7 +140,8 @@ def _notes(found: Sequence[dict]) -> list[str]:
 
 
 def charts_of(found: Sequence[dict]) -> list[chart.Chart]:
-    """One picture for each metric and axis; the losses first, then what is known as a metric, then the rest."""
+    """One picture for each metric and axis; the losses first, then what is known as a metric,
+    then the rest."""
     made: dict[tuple[str, str], chart.Chart] = {}
     ranks: dict[tuple[str, str], tuple] = {}
     many = len(found) > 1
@@ -113,7 +151,12 @@ def charts_of(found: Sequence[dict]) -> list[chart.Chart]:
             if key not in made:
                 title = one["name"].removeprefix(f"{one['split']}/")
                 made[key] = chart.Chart(title, _axis(one["axis"]))
-                ranks[key] = (one["name"].endswith((".mean", ".2")), one["better"] is None, "loss" not in one["metric"], len(ranks))
+                ranks[key] = (
+                    one["name"].endswith((".mean", ".2")),
+                    one["better"] is None,
+                    "loss" not in one["metric"],
+                    len(ranks),
+                )
             label = f"{each['run']['name']} {one['name']}" if many else one["name"]
             made[key].curves.append(chart.of(label, one["points"]))
     return [made[key] for key in sorted(made, key=ranks.__getitem__)]
@@ -153,8 +196,18 @@ def _safe(cell: object) -> object:
 
 
 def _summary(found: Sequence[dict]) -> tuple[list[str], list[list[str]]]:
-    rows = [[each["run"]["name"], one["name"], _point(one["last"]), _point(one[one["better"]] if one["better"] else None),
-             f"{one['count']:,}", one["source"]] for each in found for one in each["series"]]
+    rows = [
+        [
+            each["run"]["name"],
+            one["name"],
+            _point(one["last"]),
+            _point(one[one["better"]] if one["better"] else None),
+            f"{one['count']:,}",
+            one["source"],
+        ]
+        for each in found
+        for one in each["series"]
+    ]
     return ["run", "metric", "last", "best", "points", "from"], rows
 
 
@@ -167,17 +220,33 @@ def _point(point: list | None, unit: str = "") -> str:
 
 @click.command("compare")
 @refs_argument()
-@click.option("--metric", "names", multiple=True, metavar="NAME", help="Compare this metric. May be given again.  [default: four metrics]")
-@click.option("--sort", metavar="NAME", help="Sort by this metric (best first) or by this parameter (smallest first).")
+@click.option(
+    "--metric",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Compare this metric. May be given again.  [default: four metrics]",
+)
+@click.option(
+    "--sort", metavar="NAME", help="Sort by this metric (best first) or by this parameter (smallest first)."
+)
 @click.option("--diff", is_flag=True, help="Print how the code of two runs differs.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print all parameters and metrics as CSV.")
 @click.option("--html", metavar="FILE", help="Write the comparison as an HTML file.")
 @json_option("Print the comparison as one JSON object.")
-def compare(refs: tuple[str, ...], names: tuple[str, ...], sort: str | None, diff: bool, as_csv: bool,  # noqa: PLR0917
-            html: str | None, as_json: bool) -> None:
+def compare(  # noqa: PLR0917
+    refs: tuple[str, ...],
+    names: tuple[str, ...],
+    sort: str | None,
+    diff: bool,
+    as_csv: bool,
+    html: str | None,
+    as_json: bool,
+) -> None:
     """Compare runs: the parameters that differ, the best and the last value of each metric, steps per second.
 
-    Runs that differ only in their seed form a group, with mean and spread. A difference within the spread does not count.
+    Runs that differ only in their seed form a group, with mean and spread.
+    A difference within the spread does not count.
     @TAG means all runs with a tag, such as the runs of a sweep.
     """
     from stoker.cli import comparison

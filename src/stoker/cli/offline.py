@@ -1,4 +1,5 @@
-"""A run as an offline run of W&B, which `wandb sync` uploads. The package wandb is optional, and is imported here only."""
+"""A run as an offline run of W&B, which `wandb sync` uploads.
+The package wandb is optional, and is imported here only."""
 
 from __future__ import annotations
 
@@ -16,10 +17,26 @@ def write(folder: Path, name: str, run: dict, series: Sequence[dict]) -> None:
         import wandb
     except ImportError as e:
         raise InvalidSpec(f"wandb cannot be imported ({e}).", hint="pip install --upgrade wandb") from None
-    settings = wandb.Settings(console="off", silent=True, disable_code=True, disable_git=True, save_code=False, x_disable_stats=True,
-                              x_disable_meta=True)
-    made = wandb.init(dir=str(folder), project=PROJECT, name=name, mode="offline", config=run["parameters"], reinit="create_new",
-                      tags=[tag for tag in run.get("tags") or () if 0 < len(tag) <= 64], notes=run.get("note") or None, settings=settings)
+    settings = wandb.Settings(
+        console="off",
+        silent=True,
+        disable_code=True,
+        disable_git=True,
+        save_code=False,
+        x_disable_stats=True,
+        x_disable_meta=True,
+    )
+    made = wandb.init(
+        dir=str(folder),
+        project=PROJECT,
+        name=name,
+        mode="offline",
+        config=run["parameters"],
+        reinit="create_new",
+        tags=[tag for tag in run.get("tags") or () if 0 < len(tag) <= 64],
+        notes=run.get("note") or None,
+        settings=settings,
+    )
     for one in series:
         made.define_metric(one["axis"])
         made.define_metric(_escaped(one["name"]), step_metric=one["axis"])
@@ -29,7 +46,8 @@ def write(folder: Path, name: str, run: dict, series: Sequence[dict]) -> None:
 
 
 def rows(series: Sequence[dict]) -> list[tuple[tuple[str, float], dict[str, float]]]:
-    """The values at each position of each axis, in order; values that come again at one position make a row of their own."""
+    """The values at each position of each axis, in order;
+    values that come again at one position make a row of their own."""
     found: dict[tuple[str, float, int], dict[str, float]] = {}
     for one in series:
         seen: dict[float, int] = {}

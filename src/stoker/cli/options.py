@@ -1,4 +1,5 @@
-"""What several verbs share: the way to the server, the argument that names a run, --json, values like "2h"."""
+"""What several verbs share: the way to the server, the argument that names a run, --json,
+values like "2h"."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ _client: Client | None = None
 
 
 def plane(start: bool = True) -> Client:
-    """The server's verbs, for any thread; the server is started if none runs, unless `start` is False: then the server may be of any
-    version. Raises StokerError."""
+    """The server's verbs, for any thread; the server is started if none runs, unless `start` is False:
+    then the server may be of any version. Raises StokerError."""
     global _client
     from stoker.client import connect
 
@@ -36,7 +37,8 @@ def plane(start: bool = True) -> Client:
 
 
 class Patience:
-    """With a server that went away: it is looked for again, a while long, and not when it answers with the same failure over and over."""
+    """With a server that went away: it is looked for again, a while long, and not when it answers with the
+    same failure over and over."""
 
     def __init__(self, for_s: float = 60.0, times: int = 30) -> None:
         self.for_s = for_s
@@ -89,7 +91,9 @@ class Warn(click.ParamType):
 
     name = "warning"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, str]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, str]:
         before, _, name = str(value).partition(":")
         return parse_duration(before), Signal().convert(name or "USR1", param, ctx)
 
@@ -99,15 +103,21 @@ class Gpus(click.ParamType):
 
     name = "gpus"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, tuple[str, ...]]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, tuple[str, ...]]:
         if isinstance(value, tuple):
             return value
         text = str(value).strip()
         if text.isascii() and text.isdigit():
             return int(text), ()
-        ids = tuple(dict.fromkeys(each.strip() for each in text.removeprefix("id:").split(",") if each.strip()))
+        ids = tuple(
+            dict.fromkeys(each.strip() for each in text.removeprefix("id:").split(",") if each.strip())
+        )
         if not text.startswith("id:") or not ids:
-            raise InvalidSpec(f"'{output.shown(text)}' is not a number of GPUs.", hint="--gpus 2   or   --gpus id:0,3")
+            raise InvalidSpec(
+                f"'{output.shown(text)}' is not a number of GPUs.", hint="--gpus 2   or   --gpus id:0,3"
+            )
         return len(ids), ids
 
 
@@ -125,7 +135,9 @@ class Stall(click.ParamType):
 
     name = "stall"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, str]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, str]:
         after, _, act = str(value).partition(":")
         if act not in ("", "warn", "stop", "restart"):
             raise InvalidSpec(f"'{output.shown(str(value))}' is not a duration with an optional action.",
@@ -145,7 +157,8 @@ class Renamed(click.Option):
 
 
 class Ref(click.ParamType):
-    """The id of a run, a unique prefix of one, or its name; for several runs also @TAG. Completes to the names that exist."""
+    """The id of a run, a unique prefix of one, or its name; for several runs also @TAG.
+    Completes to the names that exist."""
 
     name = "run"
 
@@ -156,18 +169,22 @@ class Ref(click.ParamType):
             runs = plane(start=False).runs(all=True)
         except StokerError:
             return []
-        return [CompletionItem(r["name"], help=r["state"]) for r in runs if str(r["name"]).startswith(incomplete)]
+        return [
+            CompletionItem(r["name"], help=r["state"]) for r in runs if str(r["name"]).startswith(incomplete)
+        ]
 
 
 def find(ref: str, *, active: bool = False) -> dict:
-    """The run that `ref` means. Of several runs of one name the newest (`active`: the newest that has not ended), said on stderr."""
+    """The run that `ref` means. Of several runs of one name the newest (`active`:
+    the newest that has not ended), said on stderr."""
     run = plane().run(ref, active=active)
     say_which(ref, run)
     return run
 
 
 def spread(refs: Sequence[str]) -> list[str]:
-    """The references with `@TAG` replaced by the ids of the runs that have this tag, newest first. Raises NotFound where none has it."""
+    """The references with `@TAG` replaced by the ids of the runs that have this tag, newest first.
+    Raises NotFound where none has it."""
     found: list[str] = []
     for ref in refs:
         found += [run["id"] for run in tagged(ref[1:])] if ref.startswith("@") else [ref]
@@ -178,7 +195,9 @@ def tagged(tag: str) -> list[dict]:
     """All runs with this tag, newest first. Raises NotFound."""
     found = [run for run in plane().runs(all=True, limit=ALL_RUNS) if tag in (run.get("tags") or ())]
     if not found:
-        raise NotFound(f"No run has the tag {output.shown(tag)}.", hint="All runs and their tags: stoker ps --all")
+        raise NotFound(
+            f"No run has the tag {output.shown(tag)}.", hint="All runs and their tags: stoker ps --all"
+        )
     return found
 
 
@@ -187,7 +206,10 @@ def say_which(ref: str, run: dict) -> None:
     count = run.get("same_name") or 1
     if count < 2 or output.json_wanted():
         return
-    output.say(f"{count} runs have the name {output.shown(ref)}; using the newest, {output.shown(run['name'])}. All: stoker ps --all")
+    output.say(
+        f"{count} runs have the name {output.shown(ref)}; using the newest, {output.shown(run['name'])}. "
+        "All: stoker ps --all"
+    )
 
 
 def json_option(what: str = "Print JSON, for scripts.") -> Callable:
@@ -209,7 +231,8 @@ def refs_argument() -> Callable:
 
 
 def exit_code(run: dict) -> int:
-    """The exit code that a final run stands for: its own, 128 + signal as shells count, else 1 when it did not end well."""
+    """The exit code that a final run stands for:
+    its own, 128 + signal as shells count, else 1 when it did not end well."""
     if run.get("exit_code") is not None:
         return int(run["exit_code"])
     return 0 if run.get("state") == "done" else 1

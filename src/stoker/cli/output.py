@@ -1,7 +1,8 @@
-"""How the command line speaks: tables, ages, errors, questions. What it prints for scripts is JSON or plain columns.
+"""How the command line speaks: tables, ages, errors, questions.
+What it prints for scripts is JSON or plain columns.
 
-Facts go to stdout, everything about Stoker itself goes to stderr. Rich is imported only to draw a table on a terminal; the
-rest late too, since every command imports this.
+Facts go to stdout, everything about Stoker itself goes to stderr.
+Rich is imported only to draw a table on a terminal; the rest late too, since every command imports this.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _as_json = False  # --json was given: errors are JSON too
 
 
 def prepare() -> None:
-    """Let stdout and stderr carry any name, also one that is not valid UTF-8; no socket of ours becomes one of the three streams."""
+    """Let stdout and stderr carry any name, also one that is not valid UTF-8;
+    no socket of ours becomes one of the three streams."""
     for fd in range(3):
         try:
             os.fstat(fd)
@@ -161,7 +163,8 @@ def unreachable(told: dict) -> str:
 def shown(text: str) -> str:
     """Text of the user's or of a run's, safe to print on one line of a terminal. Twice is harmless.
 
-    Escapes control characters (C0, C1, also as raw bytes), line ends, and characters that change the writing direction.
+    Escapes control characters (C0, C1, also as raw bytes), line ends,
+    and characters that change the writing direction.
     """
     if text.isprintable():
         return text
@@ -187,7 +190,8 @@ def command_line(command: Sequence[str]) -> str:
 
 
 def type_ref(run: dict) -> str:
-    """What to type for this run after a verb: its name, or its id where the name means a newer run; quoted for the shell."""
+    """What to type for this run after a verb: its name, or its id where the name means a newer run;
+    quoted for the shell."""
     import shlex
 
     ref = str(run.get("ref") or run.get("name") or run.get("id") or "")
@@ -201,7 +205,9 @@ def width(text: str) -> int:
         return len(text)
     import unicodedata
 
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
+    )
 
 
 def cut(text: str, columns: int) -> str:
@@ -245,7 +251,8 @@ def without_empty(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset(),
                 styles: dict[str, str] | None = None) -> None:
-    """A table: drawn by rich on a terminal, else plain columns. `styles` colours a cell by its first word; `right`: columns of numbers."""
+    """A table: drawn by rich on a terminal, else plain columns.
+    `styles` colours a cell by its first word; `right`: columns of numbers."""
     rows = [[shown(cell) for cell in row] for row in rows]
     if not is_terminal(sys.stdout):
         print("\n".join(columns(header, rows)))
@@ -259,15 +266,31 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: 
     for i, title in enumerate(header):
         last = i == len(header) - 1
         natural = max(width(row[i]) for row in [header, *fitted])
-        table.add_column(title, justify="right" if i in right else "left", no_wrap=True, overflow="ellipsis", ratio=1 if last else None,
-                         min_width=None if last else natural)
+        table.add_column(
+            title,
+            justify="right" if i in right else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            ratio=1 if last else None,
+            min_width=None if last else natural,
+        )
     for row in fitted:
-        table.add_row(*[Text(cell, style=(styles or {}).get(cell.split(" ")[0], "") if cell else "") for cell in row])
+        table.add_row(
+            *[Text(cell, style=(styles or {}).get(cell.split(" ")[0], "") if cell else "") for cell in row]
+        )
     Console(highlight=False, soft_wrap=False).print(table)
 
 
-STATE_STYLES = {"pending": "yellow", "staging": "yellow", "starting": "yellow", "running": "green", "stopping": "yellow", "done": "dim",
-                "failed": "red", "stopped": "magenta"}
+STATE_STYLES = {
+    "pending": "yellow",
+    "staging": "yellow",
+    "starting": "yellow",
+    "running": "green",
+    "stopping": "yellow",
+    "done": "dim",
+    "failed": "red",
+    "stopped": "magenta",
+}
 
 
 def flush() -> None:

@@ -15,18 +15,27 @@ DPI = 150
 
 
 def write(path: str, charts: Sequence[Chart]) -> None:
-    """All charts, one below the other. Raises InvalidSpec without matplotlib, and where the file cannot be written."""
+    """All charts, one below the other. Raises InvalidSpec without matplotlib,
+    and where the file cannot be written."""
     try:
         from matplotlib.figure import Figure
     except ImportError as e:
-        raise InvalidSpec(f"matplotlib cannot be imported ({e}).", hint="It is optional: pip install 'stoker[png]'") from None
+        raise InvalidSpec(
+            f"matplotlib cannot be imported ({e}).", hint="It is optional: pip install 'stoker[png]'"
+        ) from None
     drawn = [chart for chart in charts if limits(chart)]
     figure = Figure((WIDE, HIGH * max(1, len(drawn))), layout="constrained")
     for chart, axes in zip(drawn, figure.subplots(max(1, len(drawn)), squeeze=False)[:, 0], strict=False):
         for i, curve in enumerate(chart.curves):
             at = [x for x, _ in curve.points]
             values = [y if math.isfinite(y) and abs(y) < 1e300 else math.nan for _, y in curve.points]
-            axes.plot(at, values, color=INKS[i % len(INKS)], label=_plain(curve.label), marker="o" if len(at) == 1 else "")
+            axes.plot(
+                at,
+                values,
+                color=INKS[i % len(INKS)],
+                label=_plain(curve.label),
+                marker="o" if len(at) == 1 else "",
+            )
         axes.set_title(_plain(chart.title), loc="left")
         axes.set_xlabel(_plain(chart.axis))
         axes.grid(alpha=0.3)

@@ -17,9 +17,18 @@ def print_preview(told: dict) -> None:
     if told["in_place"]:
         output.say("the run would work directly in this folder; nothing would be copied")
         return
-    rows = [("command", shlex.join(told["command"])), ("folder", told["folder"]), ("goes", _count(told)),
-            ("largest", ", ".join(f"{each['path']} ({format_size(each['bytes'])})" for each in told["largest"]) or "-"),
-            ("stays", _stays(told["left_out"])), ("there already", _count(told["there"])), ("to send", _count(told["send"]))]
+    rows = [
+        ("command", shlex.join(told["command"])),
+        ("folder", told["folder"]),
+        ("goes", _count(told)),
+        (
+            "largest",
+            ", ".join(f"{each['path']} ({format_size(each['bytes'])})" for each in told["largest"]) or "-",
+        ),
+        ("stays", _stays(told["left_out"])),
+        ("there already", _count(told["there"])),
+        ("to send", _count(told["send"])),
+    ]
     rows += [("link", f"{link} -> {place}") for link, place in told["mounts"].items()]
     rows += [("data", f"{name} -> {place} (sent once)") for name, place in told["data"].items()]
     wide = max(len(title) for title, _ in rows)

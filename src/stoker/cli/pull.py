@@ -1,4 +1,5 @@
-"""`stoker pull`: files that a run made or changed, brought into the folder that it was typed in. The server does it."""
+"""`stoker pull`: files that a run made or changed, brought into the folder that it was typed in.
+The server does it."""
 
 from __future__ import annotations
 
@@ -22,9 +23,11 @@ FAILED = "failed"
 def pull(ref: str, files: tuple[str, ...], as_json: bool) -> int:
     """Copy the files that a run created or modified to the folder where you typed `stoker run`.
 
-    Works for runs on other machines, and for runs with --copy. FILES are paths, folders or patterns ('*.pt'); the default is all files.
-    A local file that you have changed is not replaced: `stoker pull` writes the run's file to runs/ID/outputs in the state folder,
-    and says so. If the transfer is interrupted, type the command again: it continues from there.
+    Works for runs on other machines, and for runs with --copy.
+    FILES are paths, folders or patterns ('*.pt'); the default is all files.
+    A local file that you have changed is not replaced:
+    `stoker pull` writes the run's file to runs/ID/outputs in the state folder, and says so.
+    If the transfer is interrupted, type the command again: it continues from there.
     """
     run = find(ref)
     told = _bring(run["id"], files)
@@ -35,8 +38,13 @@ def pull(ref: str, files: tuple[str, ...], as_json: bool) -> int:
         _tell(told)
     failed = [each for each in told["files"] if each["result"] == FAILED]
     if failed:
-        output.print_error(TargetError(f"{len(failed)} of {len(told['files'])} files were not copied: {_named(failed)} "
-                                       f"({output.shown(failed[0]['why'])}).", hint=f"Try again: stoker pull {output.type_ref(run)}"))
+        output.print_error(
+            TargetError(
+                f"{len(failed)} of {len(told['files'])} files were not copied: {_named(failed)} "
+                f"({output.shown(failed[0]['why'])}).",
+                hint=f"Try again: stoker pull {output.type_ref(run)}",
+            )
+        )
     if told["cut"]:
         output.say(f"The folder of the run is too large to list: {output.shown(told['cut'])}.")
     return TargetError.exit_code if failed else 0
@@ -54,11 +62,16 @@ def _bring(run_id: str, patterns: tuple[str, ...]) -> dict:
                 progress(line)
                 if "file" in line:
                     before = done.get(line["file"]["path"])
-                    done[line["file"]["path"]] = before if before and before["result"] == "brought" else line["file"]
+                    done[line["file"]["path"]] = (
+                        before if before and before["result"] == "brought" else line["file"]
+                    )
                 else:
                     told |= line
             if not told.get("done"):
-                raise ServerError("The Stoker server ended while it was copying files.", hint="Repeat the command; nothing is lost.")
+                raise ServerError(
+                    "The Stoker server ended while it was copying files.",
+                    hint="Repeat the command; nothing is lost.",
+                )
         except ServerError:
             pause_s = patience.left_s()
             if not pause_s:
@@ -66,7 +79,13 @@ def _bring(run_id: str, patterns: tuple[str, ...]) -> dict:
             time.sleep(pause_s)
         finally:
             progress.end()
-    return {"folder": told["to"], "outputs": told["outputs"], "complete": not told["cut"], "cut": told["cut"], "files": list(done.values())}
+    return {
+        "folder": told["to"],
+        "outputs": told["outputs"],
+        "complete": not told["cut"],
+        "cut": told["cut"],
+        "files": list(done.values()),
+    }
 
 
 class _Progress:
@@ -82,7 +101,10 @@ class _Progress:
         now = time.monotonic()
         began, before = self._first = self._first or (now, told["came"])
         rate = format_size((told["came"] - before) / max(now - began, 0.001))
-        line = f"{output.shown(told['path'])}: {format_size(told['came'])} of {format_size(told['whole'])}, {rate}/s"
+        line = (
+            f"{output.shown(told['path'])}: {format_size(told['came'])} of {format_size(told['whole'])}, "
+            f"{rate}/s"
+        )
         print(f"\r\x1b[K{output.cut(line, 79)}", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
@@ -94,17 +116,25 @@ def _tell(told: dict) -> None:
     for each in told["files"]:
         if each["result"] == "brought":
             print(f"{output.shown(each['path'])}  {format_size(each['bytes'])}  {each['change']}")
-    by = {word: [each for each in told["files"] if each["result"] == word] for word in ("brought", "here", "kept")}
+    by = {
+        word: [each for each in told["files"] if each["result"] == word]
+        for word in ("brought", "here", "kept")
+    }
     name, size = output.shown(told["name"]), format_size(sum(each["bytes"] for each in by["brought"]))
     here = f"{_count(by['here'])} already in {output.shown(told['folder'])}" if by["here"] else ""
-    brought = f"{_count(by['brought'])} ({size}) copied to {output.shown(told['folder'])}" if by["brought"] else ""
+    brought = (
+        f"{_count(by['brought'])} ({size}) copied to {output.shown(told['folder'])}" if by["brought"] else ""
+    )
     if not told["files"]:
         output.say(f"{name} did not make or change any file")
     if brought or here:
         output.say(f"{name}: {'; '.join(filter(None, (brought, here)))}")
     if by["kept"]:
-        output.say(f"{name}: {_count(by['kept'])} put into {output.shown(told['outputs'])}, because your folder has other content there: "
-                   f"{_named(by['kept'])}")
+        output.say(
+            f"{name}: {_count(by['kept'])} put into {output.shown(told['outputs'])}, because your folder "
+            "has other content there: "
+            f"{_named(by['kept'])}"
+        )
 
 
 def _count(files: list[dict]) -> str:

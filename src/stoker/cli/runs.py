@@ -10,7 +10,15 @@ from typing import Any
 
 import click
 
-from stoker.base.errors import EXIT_OWN_FAILURE, InvalidSpec, NotFound, ServerError, StateError, StokerError, TargetError
+from stoker.base.errors import (
+    EXIT_OWN_FAILURE,
+    InvalidSpec,
+    NotFound,
+    ServerError,
+    StateError,
+    StokerError,
+    TargetError,
+)
 from stoker.base.state import State
 from stoker.base.units import format_duration
 from stoker.cli import output
@@ -41,18 +49,21 @@ UNREACHABLE_S = 10.0  # a forced stop waits this long for a machine that cannot 
 @click.option("-f", "--follow", is_flag=True, help="Print new output until the run ends, including restarts.")
 @click.option("-n", "--tail", type=click.IntRange(min=0), metavar="N", help="Print the last N lines.")
 @click.option("--since", type=Duration(), metavar="10m", help="Print the output of the last 10 minutes.")
-@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Print attempt N instead of the newest.")
+@click.option(
+    "--attempt", type=click.IntRange(min=1), metavar="N", help="Print attempt N instead of the newest."
+)
 @click.option("--out", "only", flag_value="out", help="Print standard output only.")
 @click.option("--err", "only", flag_value="err", help="Print standard error only.")
 @click.option("--raw", is_flag=True, help="Print every byte, including all frames of progress bars.")
 def logs(ref: str | None, follow: bool, only: str | None, raw: bool, **where: Any) -> None:
     """Print the output of a run: standard output and standard error in one text. Without RUN: the newest run.
 
-    Prints the newest attempt, and with -f also later attempts. If the run resumed exactly, prints the output of all attempts as one
-    text. Prints only the last frame of a progress bar.
+    Prints the newest attempt, and with -f also later attempts.
+    If the run resumed exactly, prints the output of all attempts as one text.
+    Prints only the last frame of a progress bar.
 
-    If the connection to the machine is lost, stoker connects again, and the output continues at the next byte. If this fails for two
-    minutes, stoker gives up with exit code 5.
+    If the connection to the machine is lost, stoker connects again, and the output continues at the next
+    byte. If this fails for two minutes, stoker gives up with exit code 5.
     """
     run = find(ref) if ref else newest_run()
     stream = only or "both"
@@ -94,17 +105,34 @@ def _print_all_lives(run_id: str, put: Frames) -> bool:
     for piece in whole_log(plane(), shown):
         put.write(piece)
     put.end()
-    if any(attempt.get("err_bytes") for attempt in shown.get("attempts_detail") or ()) and output.is_terminal(sys.stderr):
-        output.say(f"This is standard output. Standard error of an attempt: stoker logs --err --attempt 1 {output.type_ref(shown)}")
+    if any(attempt.get("err_bytes") for attempt in shown.get("attempts_detail") or ()) and output.is_terminal(
+        sys.stderr
+    ):
+        output.say(
+            "This is standard output. Standard error of an attempt: stoker logs --err --attempt 1 "
+            f"{output.type_ref(shown)}"
+        )
     return True
 
 
-def _print_log(run_id: str, attempt: int, stream: str, put: Frames, *, follow: bool, tail: int | None, since: float | None) -> None:
-    """The log of one attempt to stdout, over the death of the server where that can be done without doubling anything."""
+def _print_log(
+    run_id: str,
+    attempt: int,
+    stream: str,
+    put: Frames,
+    *,
+    follow: bool,
+    tail: int | None,
+    since: float | None,
+) -> None:
+    """The log of one attempt to stdout,
+    over the death of the server where that can be done without doubling anything."""
     offset, patience = 0, Patience()
     while True:
         try:
-            pieces = plane().logs(run_id, attempt=attempt, stream=stream, offset=offset, tail=tail, since=since, follow=follow)
+            pieces = plane().logs(
+                run_id, attempt=attempt, stream=stream, offset=offset, tail=tail, since=since, follow=follow
+            )
             with contextlib.closing(pieces):
                 for piece in pieces:
                     patience.heard()
@@ -127,8 +155,10 @@ def _refuse_unreachable(run_id: str) -> None:
     """Say so if the stream broke off because the server could not reach the run's machine any more."""
     run = plane().run(run_id)
     if run.get("reachability") == "unreachable":
-        raise TargetError(f"The connection to {run['target']} was lost and could not be restored. The log has more output.",
-                          hint=f"The run continues. When its machine answers: stoker logs -f {output.type_ref(run)}")
+        raise TargetError(
+            f"The connection to {run['target']} was lost and could not be restored. The log has more output.",
+            hint=f"The run continues. When its machine answers: stoker logs -f {output.type_ref(run)}",
+        )
 
 
 def _goes_on(run_id: str, attempt: int) -> bool:
@@ -139,7 +169,10 @@ def _goes_on(run_id: str, attempt: int) -> bool:
         nonlocal told
         if run.get("restart_at") and run["attempts"] == attempt and not told:
             told = True
-            output.say(f"attempt {attempt} ended; attempt {attempt + 1} starts at {output.local_time(run['restart_at'])}")
+            output.say(
+                f"attempt {attempt} ended; attempt {attempt + 1} starts at "
+                f"{output.local_time(run['restart_at'])}"
+            )
         return State(run["state"]).final or run["attempts"] > attempt
     run = _until(run_id, settled, step_s=1.0)
     if run["attempts"] > attempt and not told:
@@ -151,7 +184,10 @@ def _tell_of_attempts(run: dict, given: int | None) -> None:
     """Whoever reads the newest attempt of several is told, on a terminal, that there are others."""
     count = run["attempts"]
     if count > 1 and given is None and output.is_terminal(sys.stderr):
-        output.say(f"attempt {count} of {count}; previous attempt: stoker logs --attempt {count - 1} {output.type_ref(run)}")
+        output.say(
+            f"attempt {count} of {count}; previous attempt: stoker logs --attempt {count - 1} "
+            f"{output.type_ref(run)}"
+        )
 
 
 @click.command("attach")
@@ -160,33 +196,46 @@ def _tell_of_attempts(run: dict, given: int | None) -> None:
 def attach(ref: str, no_input: bool) -> int:
     """Return to a run: see its output and type input.
 
-    Ctrl-C is sent to the run; press it three times within three seconds to end the run. Ctrl-Z detaches. The exit code is the run's own.
+    Ctrl-C is sent to the run; press it three times within three seconds to end the run. Ctrl-Z detaches.
+    The exit code is the run's own.
     """
     from stoker.cli.run.follow import Follower
 
     run = plane().show(ref)
     say_which(ref, run)
     if State(run["state"]).final:
-        raise StateError(f"{output.shown(run['name'])} ended: {run.get('sentence') or run['state']}",
-                         hint=f"Output: stoker logs {output.type_ref(run)}   Start again: stoker start {output.type_ref(run)}")
+        raise StateError(
+            f"{output.shown(run['name'])} ended: {run.get('sentence') or run['state']}",
+            hint=(
+                f"Output: stoker logs {output.type_ref(run)}   Start again: "
+                f"stoker start {output.type_ref(run)}"
+            ),
+        )
     if output.is_terminal(sys.stderr):
-        output.say(f"attached to {output.shown(run['name'])}" + ("" if no_input else "; Ctrl-C is sent to the run, Ctrl-Z detaches"))
+        output.say(
+            f"attached to {output.shown(run['name'])}"
+            + ("" if no_input else "; Ctrl-C is sent to the run, Ctrl-Z detaches")
+        )
     return Follower(run, offsets=log_tail(run), take_input=not no_input, visiting=True).follow()
 
 
 def log_tail(run: dict) -> tuple[int, int]:
     """Offsets shortly before the end of the logs of the newest attempt."""
     newest = (run.get("attempts_detail") or [{}])[-1]
-    return max(0, (newest.get("out_bytes") or 0) - ATTACH_BYTES), max(0, (newest.get("err_bytes") or 0) - ATTACH_BYTES)
+    return max(0, (newest.get("out_bytes") or 0) - ATTACH_BYTES), max(
+        0, (newest.get("err_bytes") or 0) - ATTACH_BYTES
+    )
 
 
 @click.command("wait")
 @refs_argument()
 @json_option("Print the runs as JSON when they have ended.")
 def wait(refs: tuple[str, ...], as_json: bool) -> int:
-    """Wait until all these runs have ended. Ends with the run's exit code; for several runs, with the first exit code that is not 0.
+    """Wait until all these runs have ended. Ends with the run's exit code;
+    for several runs, with the first exit code that is not 0.
 
-    For a run on another machine, the command also waits until the run's files are copied here, if the machine answers.
+    For a run on another machine, the command also waits until the run's files are copied here,
+    if the machine answers.
     @TAG means all runs with a tag, such as the runs of a sweep.
     """
     ids = [find(ref)["id"] for ref in spread(refs)]
@@ -197,11 +246,14 @@ def wait(refs: tuple[str, ...], as_json: bool) -> int:
     ended = [arrivals.awaited(run, quiet=as_json) for run in ended]
     if as_json:
         output.print_json(ended[0] if len(ended) == 1 else ended)
-    return next((code for run in ended if ENDED_EARLY not in (run.get("tags") or ()) and (code := exit_code(run))), 0)
+    return next(
+        (code for run in ended if ENDED_EARLY not in (run.get("tags") or ()) and (code := exit_code(run))), 0
+    )
 
 
 def until_final(run_id: str, tell: bool = False) -> dict:
-    """Waits until the run has ended, and returns it. Survives the death of the server; raises ServerError when that lasts.
+    """Waits until the run has ended, and returns it. Survives the death of the server;
+    raises ServerError when that lasts.
     tell: say what it waits for.
     """
     return _until(run_id, lambda run: State(run["state"]).final, tell)
@@ -237,25 +289,37 @@ def tell_end(run: dict) -> None:
 
 @click.command("stop")
 @refs_argument()
-@click.option("--grace", type=Duration(), metavar="10s", help="Time to exit after the first signal, and again after SIGTERM.")
-@click.option("--force", is_flag=True, help="Kill all processes of the run at once, without a warning to the script.")
+@click.option(
+    "--grace",
+    type=Duration(),
+    metavar="10s",
+    help="Time to exit after the first signal, and again after SIGTERM.",
+)
+@click.option(
+    "--force", is_flag=True, help="Kill all processes of the run at once, without a warning to the script."
+)
 @click.option("--no-wait", is_flag=True, help="Return at once; do not wait for the end.")
 @json_option("Print the runs as JSON.")
 def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool, as_json: bool) -> int:
     """Stop runs, gracefully first, then by force. `stoker start` starts a stopped run again.
 
-    If the training is recorded, first saves an image of its state, for at most half of --grace. Then sends SIGTERM if the script
-    handles it, else SIGINT; then SIGTERM to every process of the run; then SIGKILL. If you press Ctrl-C, stoker no longer
-    waits, but still stops the runs. @TAG means all runs with a tag.
+    If the training is recorded, first saves an image of its state, for at most half of --grace.
+    Then sends SIGTERM if the script handles it, else SIGINT; then SIGTERM to every process of the run;
+    then SIGKILL. If you press Ctrl-C, stoker no longer waits, but still stops the runs.
+    @TAG means all runs with a tag.
     """
     def ask(ref: str) -> dict:
-        return plane().stop(find(ref, active=True)["id"], grace_s=None if grace is None else [grace, grace], force=force)
+        return plane().stop(
+            find(ref, active=True)["id"], grace_s=None if grace is None else [grace, grace], force=force
+        )
 
     stopped, code = _each(spread(refs), ask)
     if not no_wait:
         names = ", ".join(output.shown(run["name"]) for run in stopped if not State(run["state"]).final)
         with output.slow(f"waiting for {names} to end. Ctrl-C: stop waiting; --force: kill at once"):
-            stopped = [run if State(run["state"]).final else _until_stopped(run["id"], force) for run in stopped]
+            stopped = [
+                run if State(run["state"]).final else _until_stopped(run["id"], force) for run in stopped
+            ]
     if as_json:
         output.print_json(stopped)
     else:
@@ -266,14 +330,22 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
                 output.say(f"{output.shown(run['name'])}: stop requested")
     silent = [] if no_wait else [run for run in stopped if not State(run["state"]).final]
     for run in silent:
-        output.print_error(TargetError(f"{output.shown(run['name'])} is not stopped yet: {output.shown(run['target'])} cannot be reached.",
-                                       hint=f"Stoker stops the run when the machine answers: stoker wait {output.type_ref(run)}"))
+        output.print_error(
+            TargetError(
+                (
+                    f"{output.shown(run['name'])} is not stopped yet: {output.shown(run['target'])} cannot "
+                    "be reached."
+                ),
+                hint=f"Stoker stops the run when the machine answers: stoker wait {output.type_ref(run)}",
+            )
+        )
     return TargetError.exit_code if silent else code
 
 
 def _until_stopped(run_id: str, force: bool) -> dict:
-    """The run when it has ended; with `force` also one whose machine stays silent. Says what the stop waits for: a machine that cannot be
-    reached, and at a terminal each stage of the ladder as it begins."""
+    """The run when it has ended; with `force` also one whose machine stays silent.
+    Says what the stop waits for: a machine that cannot be reached, and at a terminal each stage of the ladder
+    as it begins."""
     terminal = output.is_terminal(sys.stderr)
     leave_at, told = time.monotonic() + UNREACHABLE_S, ""
 
@@ -293,8 +365,11 @@ def _until_stopped(run_id: str, force: bool) -> dict:
 
 def _silent_line(run: dict) -> str:
     if run["reachability"] == "unseen":
-        return ("no sign of life. If the run's container or node still exists, Stoker's processes there will stop the run. "
-                f"If the container or node is gone: stoker stop --force {output.type_ref(run)}")
+        return (
+            "no sign of life. If the run's container or node still exists, Stoker's processes there will "
+            "stop the run. "
+            f"If the container or node is gone: stoker stop --force {output.type_ref(run)}"
+        )
     return f"{output.shown(run['target'])} cannot be reached. Stoker stops the run when the machine answers"
 
 
@@ -310,7 +385,11 @@ def ladder_line(stage: dict) -> str:
 @click.command("start")
 @ref_argument()
 @click.option("-a", "--attach", "follow", is_flag=True, help="Follow the run in the foreground.")
-@click.option("--edited", is_flag=True, help="Start an edited script. It restarts from scratch, because its image is of the old script.")
+@click.option(
+    "--edited",
+    is_flag=True,
+    help="Start an edited script. It restarts from scratch, because its image is of the old script.",
+)
 @json_option("Print the run as JSON.")
 def start(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
     """Start an ended run again, as a new attempt of the same run.
@@ -327,7 +406,10 @@ def start(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
         run = client.start(before["id"], edited=edited)
     attempt = next_attempt(run)
     if resume.get("dear") and not edited:
-        output.say(f"{output.shown(run['name'])}: resuming {output.shown(resume['way_back'])}; {output.shown(resume['dear'])}")
+        output.say(
+            f"{output.shown(run['name'])}: resuming {output.shown(resume['way_back'])}; "
+            f"{output.shown(resume['dear'])}"
+        )
     if follow:
         from stoker.cli.run.follow import Follower
 
@@ -339,22 +421,33 @@ def start(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
     if as_json:
         output.print_json(run)
     else:
-        output.say(f"{output.shown(run['name'])}: attempt {attempt}. Follow: stoker logs -f {output.type_ref(run)}")
+        output.say(
+            f"{output.shown(run['name'])}: attempt {attempt}. Follow: stoker logs -f {output.type_ref(run)}"
+        )
     return 0
 
 
 def _start_tagged(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
     """Start what has this tag and did not reach its end, oldest first. Raises InvalidSpec with --attach."""
     if follow:
-        raise InvalidSpec(f"--attach follows one run, and {output.shown(ref)} means several runs.", hint="Leave out --attach.")
-    ended = [run["id"] for run in reversed(tagged(ref[1:])) if State(run["state"]) in (State.FAILED, State.STOPPED)
-             and (ref[1:] == ENDED_EARLY or ENDED_EARLY not in run["tags"])]
+        raise InvalidSpec(
+            f"--attach follows one run, and {output.shown(ref)} means several runs.",
+            hint="Leave out --attach.",
+        )
+    ended = [
+        run["id"]
+        for run in reversed(tagged(ref[1:]))
+        if State(run["state"]) in (State.FAILED, State.STOPPED)
+        and (ref[1:] == ENDED_EARLY or ENDED_EARLY not in run["tags"])
+    ]
     started, code = _each(ended, lambda run_id: plane().start(run_id, edited=edited))
     if as_json:
         output.print_json(started)
     else:
         names = ", ".join(output.shown(run["name"]) for run in started)
-        output.say(f"started again: {names}" if started else f"no run of {output.shown(ref)} failed or was stopped")
+        output.say(
+            f"started again: {names}" if started else f"no run of {output.shown(ref)} failed or was stopped"
+        )
     return code
 
 
@@ -364,9 +457,12 @@ def _start_tagged(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
 @click.option("--pin/--unpin", "pin", default=None, help="Protect the run from gc, or stop protecting it.")
 @json_option("Print the run as JSON.")
 def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> None:
-    """Let a run continue for 3h from now, whatever its limit was. Or pin the run, so that `stoker gc` does not delete it."""
+    """Let a run continue for 3h from now, whatever its limit was.
+    Or pin the run, so that `stoker gc` does not delete it."""
     if duration is None and pin is None:
-        raise InvalidSpec("No duration was given.", hint=f"stoker keep {ref} 3h   or   stoker keep {ref} --pin")
+        raise InvalidSpec(
+            "No duration was given.", hint=f"stoker keep {ref} 3h   or   stoker keep {ref} --pin"
+        )
     run = plane().keep(find(ref)["id"], seconds=duration, pin=pin)
     if as_json:
         output.print_json(run)
@@ -375,7 +471,11 @@ def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> N
     if duration is not None:
         limit = (run.get("limits") or {}).get("time_s")
         ran = run.get("used_s") or 0
-        told = f"stops after {format_duration(limit)} of running time; used so far: {format_duration(ran)}" if limit else "no time limit"
+        told = (
+            f"stops after {format_duration(limit)} of running time; used so far: {format_duration(ran)}"
+            if limit
+            else "no time limit"
+        )
         output.say(f"{name}: {told}")
     if pin is not None:
         output.say(f"{name}: " + ("pinned; gc keeps it" if pin else "unpinned"))
@@ -384,8 +484,14 @@ def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> N
 @click.command("rm")
 @refs_argument()
 @click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
-@click.option("--force", is_flag=True,
-              help="Stop active runs first, then delete them. If their machine does not answer, delete only the data on this machine.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help=(
+        "Stop active runs first, then delete them. If their machine does not answer, delete only the data "
+        "on this machine."
+    ),
+)
 @json_option("Print the deleted runs as JSON.")
 def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
     """Delete runs, with their logs, copies and records. Files that they wrote into your own folders are kept.
@@ -417,16 +523,23 @@ def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
 
 
 def _the_only(ref: str) -> dict:
-    """The run of this name or id. None is returned if several have this name, because the caller deletes it. Raises InvalidSpec."""
+    """The run of this name or id. None is returned if several have this name, because the caller deletes it.
+    Raises InvalidSpec."""
     run = plane().run(ref)
     if (run.get("same_name") or 1) > 1:
-        raise InvalidSpec(f"{run['same_name']} runs have the name {output.shown(ref)}; none was deleted.",
-                          hint=f"stoker rm {run['id']}   deletes the newest, {output.shown(run['name'])}. All ids: stoker ps --all")
+        raise InvalidSpec(
+            f"{run['same_name']} runs have the name {output.shown(ref)}; none was deleted.",
+            hint=(
+                f"stoker rm {run['id']}   deletes the newest, {output.shown(run['name'])}. All ids: "
+                "stoker ps --all"
+            ),
+        )
     return run
 
 
 def _each(refs: Sequence[str], verb: Callable[[str], Any]) -> tuple[list[dict], int]:
-    """The verb for each run; an error about one does not keep the others from it. The last error's code, or 0."""
+    """The verb for each run; an error about one does not keep the others from it.
+    The last error's code, or 0."""
     done, code = [], 0
     for ref in refs:
         try:

@@ -88,7 +88,12 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
     yield "command", output.command_line(run["command"])
     yield "tags", output.shown(", ".join(run.get("tags") or ()))
     yield "note", output.shown(run.get("note") or "")
-    yield "state", ", ".join(filter(None, (run["state"], run.get("reason"), f"exit code {code}" if code is not None else "")))
+    yield (
+        "state",
+        ", ".join(
+            filter(None, (run["state"], run.get("reason"), f"exit code {code}" if code is not None else ""))
+        ),
+    )
     yield "asked", f"{output.local_time(run['created_at'])} ({output.ago(run['created_at'])})"
     if run.get("started_at"):
         yield "started", f"{output.local_time(run['started_at'])} ({output.ago(run['started_at'])})"
@@ -108,7 +113,10 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
     elif run.get("reachability") == "unreachable":
         yield "reachable", "no: its machine does not answer; these facts may be old"
     if run.get("reachability") == "unseen" and not State(run["state"]).final:
-        yield "reachable", "only its folder: its processes were started in another container or on another node"
+        yield (
+            "reachable",
+            "only its folder: its processes were started in another container or on another node",
+        )
     if run.get("target") != "local":
         yield "target", f"{output.shown(str(run.get('target')))}{_keeps_running(run)}"
     yield "outputs", "\n".join(output.shown(line) for line in (run.get("outputs") or {}).get("lines") or ())
@@ -128,14 +136,23 @@ def _keeps_running(run: dict) -> str:
 def _numbers(told: dict) -> Iterator[tuple[str, str]]:
     """The last and the best value of the metrics that a person looks at first."""
     yield "now", now_words(told.get("now"))
-    metrics = [(name, each) for name, each in (told.get("metrics") or {}).items() if not name.endswith((".mean", ".2"))]
+    metrics = [
+        (name, each)
+        for name, each in (told.get("metrics") or {}).items()
+        if not name.endswith((".mean", ".2"))
+    ]
     for name, each in metrics[:METRICS_SHOWN]:
         best = f", best {figure(each['best'][1], each['unit'])}" if each["best"] and each["count"] > 1 else ""
-        where = f" at {each['axis']} {each['best'][0]:,g}" if best and each["axis"] in ("step", "epoch") else ""
+        where = (
+            f" at {each['axis']} {each['best'][0]:,g}" if best and each["axis"] in ("step", "epoch") else ""
+        )
         source = f"{each['count']:,} {output.shown(each['source'])}"
         yield output.shown(name), f"{figure(each['last'][1], each['unit'])}{best}{where}  ({source})"
     if len(metrics) > METRICS_SHOWN:
-        yield "...", f"{len(metrics) - METRICS_SHOWN} more (stoker plot draws them, stoker show --json lists them)"
+        yield (
+            "...",
+            f"{len(metrics) - METRICS_SHOWN} more (stoker plot draws them, stoker show --json lists them)",
+        )
 
 
 def _engine(told: dict) -> Iterator[tuple[str, str]]:
@@ -159,12 +176,20 @@ def _resume(resume: dict, hooks: dict) -> Iterator[tuple[str, str]]:
     if resume.get("sentence"):
         yield "now", output.shown(resume["sentence"])
     if resume.get("way_back"):
-        yield "to resume", "\n".join(output.shown(line) for line in (resume["way_back"], resume.get("dear")) if line)
+        yield (
+            "to resume",
+            "\n".join(output.shown(line) for line in (resume["way_back"], resume.get("dear")) if line),
+        )
     if resume.get("starts_again"):
         yield "programs", output.shown(resume["starts_again"])
     if resume.get("edited"):
         names = ", ".join(resume["edited"][:8])
-        yield "edited", output.shown(f"{names}, after this image was taken. To restart from scratch: stoker start --edited")
+        yield (
+            "edited",
+            output.shown(
+                f"{names}, after this image was taken. To restart from scratch: stoker start --edited"
+            ),
+        )
     if resume.get("not_taken"):
         yield "not taken", "\n".join(output.shown(line) for line in resume["not_taken"][:8])
     if hooks.get("why"):
@@ -177,7 +202,12 @@ def _tuned(run: dict) -> Iterator[tuple[str, str]]:
     if told.get("applied"):
         yield "applied", "\n".join(output.shown(str(each)) for each in told["applied"][:LINES_SHOWN])
     if told.get("left"):
-        yield "left", "\n".join(output.shown(f"{knob}: {why}") for knob, why in list(told["left"].items())[:LINES_SHOWN])
+        yield (
+            "left",
+            "\n".join(
+                output.shown(f"{knob}: {why}") for knob, why in list(told["left"].items())[:LINES_SHOWN]
+            ),
+        )
     if (run.get("spec") or {}).get("settings") and not told:
         yield "asked", "settings of stoker tune; no process has used them yet"
 
@@ -196,7 +226,10 @@ def _evidence(evidence: dict) -> Iterator[tuple[str, str]]:
     exception = evidence.get("exception") or {}
     if exception:
         rank = f" on rank {exception['rank']}" if exception.get("rank") is not None else ""
-        yield "exception", output.shown(f"{exception.get('type')}: {exception.get('message') or ''}".rstrip(": ") + rank)
+        yield (
+            "exception",
+            output.shown(f"{exception.get('type')}: {exception.get('message') or ''}".rstrip(": ") + rank),
+        )
         if exception.get("file"):
             yield "at", output.shown(f"{exception['file']}:{exception.get('line')}")
     for key, value in evidence.items():
@@ -218,8 +251,16 @@ def _value(key: str, value: Any) -> str:
     if key.endswith("_s") and isinstance(value, int | float):
         return format_duration(value)
     if key == "leftovers" and isinstance(value, dict):
-        parts = {"ended with the run": value.get("found"), "still there": value.get("survivors"), "left running": value.get("spared")}
-        listed = {title: ", ".join(f"{p.get('name')} ({p.get('pid')})" for p in found) for title, found in parts.items() if found}
+        parts = {
+            "ended with the run": value.get("found"),
+            "still there": value.get("survivors"),
+            "left running": value.get("spared"),
+        }
+        listed = {
+            title: ", ".join(f"{p.get('name')} ({p.get('pid')})" for p in found)
+            for title, found in parts.items()
+            if found
+        }
         return output.shown("; ".join(f"{title}: {names}" for title, names in listed.items()))
     if isinstance(value, dict):
         return output.shown(", ".join(f"{k} {v}" for k, v in value.items()))
@@ -241,11 +282,18 @@ def _attempt(attempt: dict) -> tuple[str, str]:
         parts.append(output.shown(attempt["signal_name"]))
     left = (attempt.get("leftovers") or {}).get("found") or ()
     if left:
-        names = ", ".join(str(p.get("name")) for p in left[:LEFT_NAMED]) + (", ..." if len(left) > LEFT_NAMED else "")
-        parts.append(f"left {len(left)} process{'es' if len(left) > 1 else ''} behind, ended too: {output.shown(names)}")
+        names = ", ".join(str(p.get("name")) for p in left[:LEFT_NAMED]) + (
+            ", ..." if len(left) > LEFT_NAMED else ""
+        )
+        parts.append(
+            f"left {len(left)} process{'es' if len(left) > 1 else ''} behind, ended too: "
+            f"{output.shown(names)}"
+        )
     spared = (attempt.get("leftovers") or {}).get("spared") or ()
     if spared:
-        names = ", ".join(f"{p.get('name')} ({p.get('pid')})" for p in spared[:LEFT_NAMED]) + (", ..." if len(spared) > LEFT_NAMED else "")
+        names = ", ".join(f"{p.get('name')} ({p.get('pid')})" for p in spared[:LEFT_NAMED]) + (
+            ", ..." if len(spared) > LEFT_NAMED else ""
+        )
         parts.append(f"left running as a daemon: {output.shown(names)}")
     if attempt.get("out_bytes") is not None:
         parts.append(f"log {format_size(attempt['out_bytes'])}")
@@ -285,9 +333,16 @@ def _settings(run: dict) -> Iterator[tuple[str, str]]:
     yield "run folder", output.shown(str(run.get("folder") or ""))
     yield "python", output.shown(str(run.get("interpreter") or ""))
     yield "HOME", output.shown(str(run.get("home") or ""))
-    yield "mounts", ", ".join(f"{output.shown(k)} -> {output.shown(v)}" for k, v in (run.get("mounts") or {}).items())
+    yield (
+        "mounts",
+        ", ".join(f"{output.shown(k)} -> {output.shown(v)}" for k, v in (run.get("mounts") or {}).items()),
+    )
     names = run.get("env_names") or []
     yield "environment", f"{len(names)} variables (stoker show --json lists their names)" if names else ""
     code = run.get("code") or {}
     if isinstance(code, dict) and code.get("commit"):
-        yield "code", f"commit {output.shown(code['commit'])}" + (" with changes" if code.get("dirty") or code.get("diff") else "")
+        yield (
+            "code",
+            f"commit {output.shown(code['commit'])}"
+            + (" with changes" if code.get("dirty") or code.get("diff") else ""),
+        )

@@ -7,10 +7,18 @@ from collections.abc import Iterator
 from stoker.base.units import format_duration
 
 WORDS = {
-    "data": "waiting for data", "start": "starting workers", "transfer": "copying to the GPU", "forward": "forward and loss",
-    "backward": "backward", "optimizer": "optimizer", "save": "saving", "log": "printing, logging",
-    "image": "images of exact resume", "evaluation": "evaluation",
-    "other": "other code of the script", "gap": "idle, waiting for the script",
+    "data": "waiting for data",
+    "start": "starting workers",
+    "transfer": "copying to the GPU",
+    "forward": "forward and loss",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "save": "saving",
+    "log": "printing, logging",
+    "image": "images of exact resume",
+    "evaluation": "evaluation",
+    "other": "other code of the script",
+    "gap": "idle, waiting for the script",
 }
 BAR = 30  # columns
 LEAST = 0.002  # a share below this is not shown
@@ -31,7 +39,9 @@ def training(told: dict, live: bool) -> Iterator[tuple[str, str]]:
 def bars(split: dict[str, float]) -> str:
     """A line for each kind: its share, a bar, its name. "" where nothing is known."""
     shown = [(kind, share) for kind, share in split.items() if share >= LEAST]
-    return "\n".join(f"{100 * share:5.1f} %  {_bar(share):<{BAR}}  {WORDS.get(kind, kind)}" for kind, share in shown)
+    return "\n".join(
+        f"{100 * share:5.1f} %  {_bar(share):<{BAR}}  {WORDS.get(kind, kind)}" for kind, share in shown
+    )
 
 
 def _bar(share: float) -> str:
@@ -54,7 +64,9 @@ def _step(told: dict) -> str:
         middle, slow, slowest = (_number(told[name]) for name in ("p50_ms", "p90_ms", "max_ms"))
         parts.append(f"{middle} ms, one in ten above {slow} ms, the slowest {slowest} ms")
     if told.get("first_s") is not None:
-        parts.append(f"the first took {_time(told['first_s'])}, after {_time(told.get('setup_s') or 0)} of preparation")
+        parts.append(
+            f"the first took {_time(told['first_s'])}, after {_time(told.get('setup_s') or 0)} of preparation"
+        )
     return "\n".join(parts)
 
 

@@ -35,24 +35,73 @@ With --halve val_loss, Stoker reads val_loss of each run and ends the worst runs
 closed. Runs that were ended have the tag ended-early, and do not start again by themselves.
 
 To continue a sweep, type the same command with its --name: runs that failed or were stopped start again.
-"""
-OF_RUN = ("time_s", "memory", "stall", "restarts", "backoff", "gpus", "ranks", "slots", "priority", "mount", "home", "env", "env_file",
-          "python", "cwd", "grace", "stop_signal", "resume", "no_hooks", "no_settings", "compat", "target")
+"""  # noqa: E501
+OF_RUN = (
+    "time_s",
+    "memory",
+    "stall",
+    "restarts",
+    "backoff",
+    "gpus",
+    "ranks",
+    "slots",
+    "priority",
+    "mount",
+    "home",
+    "env",
+    "env_file",
+    "python",
+    "cwd",
+    "grace",
+    "stop_signal",
+    "resume",
+    "no_hooks",
+    "no_settings",
+    "compat",
+    "target",
+)
 REST_OF_RUN = {"detach": True, "tty": False, "copy": True, "stdin_file": None, "warn": None, "rehearse": None}
-A_NAME = re.compile(r"[^\s,/@\x00-\x1f\x7f-][^\s,/\x00-\x1f\x7f]{0,29}")  # a tag, and the beginning of the names of its runs
+# a tag, and the beginning of the names of its runs
+A_NAME = re.compile(r"[^\s,/@\x00-\x1f\x7f-][^\s,/\x00-\x1f\x7f]{0,29}")
 NAME_OF_SWEEP = re.compile(r"sweep-(\d+)")
 
 
-@click.command("sweep", epilog=EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
+@click.command(
+    "sweep",
+    epilog=EPILOG,
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS] [--]",
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, cls=Command, metavar="COMMAND...")
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUES", help="A parameter and its values. May be given again.")
-@click.option("--random", "draws", type=click.IntRange(1, grid.RUNS_MAX), metavar="N", help="Run only N combinations, drawn at random.")
+@click.option(
+    "--param",
+    "params",
+    multiple=True,
+    metavar="NAME=VALUES",
+    help="A parameter and its values. May be given again.",
+)
+@click.option(
+    "--random",
+    "draws",
+    type=click.IntRange(1, grid.RUNS_MAX),
+    metavar="N",
+    help="Run only N combinations, drawn at random.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Random seed of --random.")
-@click.option("--name", default="", metavar="NAME", help="Name of the sweep, and the tag of its runs.  [default: sweep-1, sweep-2, ...]")
+@click.option(
+    "--name",
+    default="",
+    metavar="NAME",
+    help="Name of the sweep, and the tag of its runs.  [default: sweep-1, sweep-2, ...]",
+)
 @click.option("--at-once", type=click.IntRange(min=1), metavar="N",
               help="Run at most N at the same time.  [default: 1; all that fit with --gpus or --slots]")
-@click.option("--halve", metavar="METRIC", help="End a run early if its METRIC is in the worse half after 1, 2, 4, ... values. Needs "
-              "Optuna. METRIC:min or METRIC:max says which value is better.")
+@click.option(
+    "--halve",
+    metavar="METRIC",
+    help="End a run early if its METRIC is in the worse half after 1, 2, 4, ... values. Needs "
+    "Optuna. METRIC:min or METRIC:max says which value is better.",
+)
 @click.option("--halve-after", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
               help="Judge a run first after N values; then after 2 N, 4 N, ...")
 @click.option("--dry-run", is_flag=True, help="Print the commands; run none.")
@@ -62,10 +111,17 @@ def sweep(command: tuple[str, ...], params: tuple[str, ...], as_json: bool, **o:
     if not command:
         raise InvalidSpec("There is no command to run.", hint="stoker sweep --param lr=0.1,0.01 -- train.py")
     if not params:
-        raise InvalidSpec("There is no parameter to change.", hint="stoker sweep --param lr=0.1,0.01 -- train.py")
+        raise InvalidSpec(
+            "There is no parameter to change.", hint="stoker sweep --param lr=0.1,0.01 -- train.py"
+        )
     if o["name"] and not A_NAME.fullmatch(o["name"]):
-        raise InvalidSpec(f"{o['name']!r} cannot be the name of a sweep: at most 30 characters, no spaces, commas or slashes.",
-                          hint="stoker sweep --name lr-and-wd ...")
+        raise InvalidSpec(
+            (
+                f"{o['name']!r} cannot be the name of a sweep: at most 30 characters, no spaces, commas or "
+                "slashes."
+            ),
+            hint="stoker sweep --name lr-and-wd ...",
+        )
     found = grid.combinations([grid.parse(text) for text in params], o["draws"], o["seed"])
     if o["dry_run"]:
         _print_plan([grid.command_of(command, values) for values in found], found, as_json)
@@ -86,7 +142,8 @@ class _Sweep:
         self._there = {run["name"]: run for run in reversed(runs)}
         self._o = o
         queued = bool(o["gpus"] or o["slots"])
-        self._lanes = o["at_once"] if o["at_once"] or queued else 1  # at the same time; None leaves it to the queue
+        # at the same time; None leaves it to the queue
+        self._lanes = o["at_once"] if o["at_once"] or queued else 1
         self._warned: set[str] = set()
 
     def run(self, command: tuple[str, ...], found: list[dict[str, str]], as_json: bool) -> int:
@@ -99,14 +156,17 @@ class _Sweep:
         with output.slow(f"preparing {len(found)} runs, each with a copy of the folder"):
             for number, values in enumerate(found, 1):
                 before = made[-self._lanes]["id"] if self._lanes and len(made) >= self._lanes else None
-                run = self._one(f"{self.name}-{number:0{digits}d}", grid.command_of(chosen, values), dict(env), before)
+                run = self._one(
+                    f"{self.name}-{number:0{digits}d}", grid.command_of(chosen, values), dict(env), before
+                )
                 made.append(self._client.label(run["id"], add=[self.name]))
         self._halve([run["id"] for run in made])
         self._tell(made, found, as_json)
         return 0
 
     def _halve(self, runs: Sequence[str]) -> None:
-        """Have the server end the worst of these runs early. Raises InvalidSpec where that is not possible, without runs too."""
+        """Have the server end the worst of these runs early.
+        Raises InvalidSpec where that is not possible, without runs too."""
         if self._o["halve"]:
             self._client.halve(self.name, self._o["halve"], self._o["halve_after"], runs)
 
@@ -124,11 +184,16 @@ class _Sweep:
         return made
 
     def _again(self, there: dict, spec: dict) -> dict:
-        """A run that this sweep has already: left alone, or started again if it did not reach its end. Raises StateError."""
+        """A run that this sweep has already: left alone, or started again if it did not reach its end.
+        Raises StateError."""
         if list(there["command"]) != list(spec["command"]):
-            raise StateError(f"{output.shown(there['name'])} has another command: {output.command_line(there['command'])}",
-                             hint=f"Continue the sweep with its first command, or give another name: --name {self.name}b")
-        if State(there["state"]) in (State.FAILED, State.STOPPED) and ENDED_EARLY not in (there.get("tags") or ()):
+            raise StateError(
+                f"{output.shown(there['name'])} has another command: {output.command_line(there['command'])}",
+                hint=f"Continue the sweep with its first command, or give another name: --name {self.name}b",
+            )
+        if State(there["state"]) in (State.FAILED, State.STOPPED) and ENDED_EARLY not in (
+            there.get("tags") or ()
+        ):
             return self._client.start(there["id"])
         return there
 
@@ -139,14 +204,22 @@ class _Sweep:
 
     def _tell(self, made: list[dict], found: list[dict[str, str]], as_json: bool) -> None:
         if as_json:
-            output.print_json({"sweep": self.name, "runs": [{**run, "params": values} for run, values in zip(made, found, strict=True)]})
+            output.print_json(
+                {
+                    "sweep": self.name,
+                    "runs": [{**run, "params": values} for run, values in zip(made, found, strict=True)],
+                }
+            )
             return
         names = list(found[0])
         output.print_table(("NAME", *(output.shown(name) for name in names)),
                            [[output.shown(run["name"]), *(output.shown(values[name]) for name in names)]
                             for run, values in zip(made, found, strict=True)])
         ref = output.shown(f"@{self.name}")
-        output.say(f"{len(made)} runs. List: stoker ps --tag {self.name}   Wait: stoker wait {ref}   Stop: stoker stop {ref}")
+        output.say(
+            f"{len(made)} runs. List: stoker ps --tag {self.name}   Wait: stoker wait {ref}   Stop: "
+            f"stoker stop {ref}"
+        )
         if self._o["halve"]:
             metric = self._o["halve"].removesuffix(":min").removesuffix(":max")
             output.say(f"The best run and its command: stoker compare {ref} --sort {output.shown(metric)}")
@@ -160,7 +233,12 @@ def _free_name(runs: list[dict]) -> str:
 
 def _print_plan(commands: list[tuple[str, ...]], found: list[dict[str, str]], as_json: bool) -> None:
     if as_json:
-        output.print_json([{"command": list(command), "params": values} for command, values in zip(commands, found, strict=True)])
+        output.print_json(
+            [
+                {"command": list(command), "params": values}
+                for command, values in zip(commands, found, strict=True)
+            ]
+        )
         return
     for command in commands:
         print(output.command_line(command))

@@ -1,4 +1,5 @@
-"""`stoker tune`: where the time of an unmodified training goes, what would be faster, proved; kept for `stoker run`."""
+"""`stoker tune`: where the time of an unmodified training goes, what would be faster, proved;
+kept for `stoker run`."""
 
 from __future__ import annotations
 
@@ -36,26 +37,39 @@ files do not change. Ctrl-C ends the search, and Stoker reports the results so f
   stoker tune --show train.py                  show kept settings;  --forget  deletes them
 
 Exit codes: 0 tuned, or no setting helps; 8 the condition of --fail-if is true; 9 tuning was not possible.
-"""
+"""  # noqa: E501
 
 
-@click.command("tune", epilog=EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
+@click.command(
+    "tune",
+    epilog=EPILOG,
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS] [--]",
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND...")
 @click.option("--for", "for_s", type=Duration(), default="60s", show_default=True, metavar="60s",
               help="Search for at most this long; accuracy checks take extra time.")
 @click.option("--allow", multiple=True, type=click.Choice(["precision"]), metavar="precision",
               help="Also try bfloat16 and TF32; kept only if the training reaches the same loss.")
 @click.option("--fail-if", metavar='"data wait > 10%"', help="Exit with 8 if this condition is true, for CI.")
-@click.option("--network", is_flag=True, help="Let the script write to the network, for example to a metrics server.")
+@click.option(
+    "--network", is_flag=True, help="Let the script write to the network, for example to a metrics server."
+)
 @click.option("--force", is_flag=True, help="Tune even if the training takes less than 10 minutes.")
 @click.option("--no-keep", is_flag=True, help="Report only; do not keep settings for `stoker run`.")
 @click.option("--batch", is_flag=True, help="Find the largest and the fastest batch size instead.")
-@click.option("--svg", type=click.Path(dir_okay=False, writable=True), metavar="FILE", help="Write the chart of the report to FILE.")
+@click.option(
+    "--svg",
+    type=click.Path(dir_okay=False, writable=True),
+    metavar="FILE",
+    help="Write the chart of the report to FILE.",
+)
 @click.option("--show", is_flag=True, help="Show the kept settings of this script, or of all scripts.")
 @click.option("--forget", is_flag=True, help="Delete the kept settings of this script.")
 @json_option("Print the report as one JSON object.")
 def tune(command: tuple[str, ...], **o: Any) -> int:
-    """Find settings that make a training faster, confirm them, and let `stoker run` apply them. The script is not changed."""
+    """Find settings that make a training faster, confirm them, and let `stoker run` apply them.
+    The script is not changed."""
     from stoker.tune import trial
 
     if o["show"] and not command:
@@ -80,7 +94,13 @@ def _tune(command: Command, o: Mapping[str, Any]) -> int:
     from stoker.tune.search import Options, Search
 
     wanted = limit.read(o["fail_if"]) if o["fail_if"] else None
-    options = Options(seconds=o["for_s"], allow=frozenset(o["allow"]), network=o["network"], force=o["force"], keep=not o["no_keep"])
+    options = Options(
+        seconds=o["for_s"],
+        allow=frozenset(o["allow"]),
+        network=o["network"],
+        force=o["force"],
+        keep=not o["no_keep"],
+    )
     with _progress() as say:
         made = Search(command, options, home(), say, announce=output.say).run()
     if made.found and o["svg"]:
@@ -129,7 +149,13 @@ def _progress() -> Iterator[Callable[[str], None]]:
             columns = shutil.get_terminal_size().columns - 4
             hint = "   (Ctrl-C: end and report)"
             left = columns - output.width(hint)
-            status.update(Text(output.cut_words(output.shown(text), left) + hint if left > 20 else output.cut(text, columns)))
+            status.update(
+                Text(
+                    output.cut_words(output.shown(text), left) + hint
+                    if left > 20
+                    else output.cut(text, columns)
+                )
+            )
         yield say
 
 
@@ -142,7 +168,10 @@ def _show(script: Path | None, o: Mapping[str, Any]) -> int:
         output.print_json(found)
         return 0
     if script is not None and not found:
-        raise NotFound(f"No settings are kept for {output.shown(str(script))}.", hint=f"stoker tune {output.shown(str(script))}")
+        raise NotFound(
+            f"No settings are kept for {output.shown(str(script))}.",
+            hint=f"stoker tune {output.shown(str(script))}",
+        )
     for entry in found:
         print(output.shown(entry["script"]))
         print(f"  {', '.join(keep.words(entry['settings'])) or 'nothing'}")
@@ -159,7 +188,10 @@ def _forget(script: Path) -> int:
     from stoker.tune import keep
 
     if not keep.forget(home(), script):
-        raise NotFound(f"No settings are kept for {output.shown(str(script))}.", hint="List kept settings: stoker tune --show")
+        raise NotFound(
+            f"No settings are kept for {output.shown(str(script))}.",
+            hint="List kept settings: stoker tune --show",
+        )
     output.say(f"deleted; {output.shown(str(script))} runs without tuned settings again")
     return 0
 
@@ -181,7 +213,9 @@ def _here() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError as e:
-        raise InvalidSpec("The current folder does not exist any more.", hint="Change to an existing folder.") from e
+        raise InvalidSpec(
+            "The current folder does not exist any more.", hint="Change to an existing folder."
+        ) from e
 
 
 def _iso(at: float) -> str:

@@ -11,12 +11,19 @@ from stoker.cli.options import json_option, plane
 
 @click.command("ui")
 @click.option("--no-browser", is_flag=True, help="Print the link only; do not open a browser.")
-@click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="Port on 127.0.0.1.  [default: the same each time]")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    metavar="N",
+    help="Port on 127.0.0.1.  [default: the same each time]",
+)
 @json_option('Print {"url": LINK} as the first line.')
 def ui(no_browser: bool, port: int | None, as_json: bool) -> None:
-    """Open the console in the browser: runs, curves, logs, files, machines. Ctrl-C ends the console; runs continue.
+    """Open the console in the browser: runs, curves, logs, files, machines.
+    Ctrl-C ends the console; runs continue.
 
-    Only this machine can open it. The link works once, within one minute; `stoker ui` in another terminal prints a new link.
+    Only this machine can open it. The link works once, within one minute;
+    `stoker ui` in another terminal prints a new link.
     """
     from stoker.client import Client
     from stoker.console.serve import Console, leave

@@ -1,4 +1,5 @@
-"""`stoker server enable`: a systemd unit of the user, so that the server is there after logout and restart."""
+"""`stoker server enable`: a systemd unit of the user,
+so that the server is there after logout and restart."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def unit_path() -> Path:
 
 
 def unit_text(where: config.Home) -> str:
-    """The unit. `--wait`: it stands in line while a server that a command started serves. KillMode: runs are not the server's to end."""
+    """The unit. `--wait`: it stands in line while a server that a command started serves. KillMode:
+    runs are not the server's to end."""
     return "\n".join((
         "[Unit]", "Description=Stoker server", "", "[Service]", "Type=exec",
         f"Environment={quote(f'STOKER_HOME={where.path}')}",
@@ -39,7 +41,8 @@ def quote(word: str) -> str:
 
 
 def enable() -> str:
-    """Write, enable and start the unit; gives what to tell the user. Raises StateError where there is no systemd for users."""
+    """Write, enable and start the unit; gives what to tell the user.
+    Raises StateError where there is no systemd for users."""
     where = config.make_home(config.home())
     _systemctl("show-environment")
     path = unit_path()
@@ -69,20 +72,37 @@ def disable() -> str:
 def _linger() -> str:
     """Without lingering a user's systemd ends at logout."""
     try:
-        done = subprocess.run(["loginctl", "enable-linger", getpass.getuser()], capture_output=True, timeout=COMMAND_S, check=False)
+        done = subprocess.run(
+            ["loginctl", "enable-linger", getpass.getuser()],
+            capture_output=True,
+            timeout=COMMAND_S,
+            check=False,
+        )
         if done.returncode == 0:
             return "The server keeps running after logout."
     except (OSError, subprocess.TimeoutExpired):
         pass
-    return f"The server ends at logout. An administrator can change that: sudo loginctl enable-linger {getpass.getuser()}"
+    return (
+        "The server ends at logout. An administrator can change that: "
+        f"sudo loginctl enable-linger {getpass.getuser()}"
+    )
 
 
 def _systemctl(*words: str) -> None:
-    hint = "Runs continue without the server; the next command starts it. With cron: @reboot stoker server start"
+    hint = (
+        "Runs continue without the server; the next command starts it. With cron: @reboot stoker server start"
+    )
     try:
-        done = subprocess.run(["systemctl", "--user", *words], capture_output=True, timeout=COMMAND_S, check=False)
+        done = subprocess.run(
+            ["systemctl", "--user", *words], capture_output=True, timeout=COMMAND_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as e:
-        raise StateError("This machine has no systemd for users, so the server cannot be enabled.", hint=hint) from e
+        raise StateError(
+            "This machine has no systemd for users, so the server cannot be enabled.", hint=hint
+        ) from e
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise StateError(f"systemctl --user {words[0]} failed: {said[-1] if said else f'exit code {done.returncode}'}", hint=hint)
+        raise StateError(
+            f"systemctl --user {words[0]} failed: {said[-1] if said else f'exit code {done.returncode}'}",
+            hint=hint,
+        )

@@ -22,7 +22,7 @@ td{{border-top:1px solid #ddd;font-variant-numeric:tabular-nums}}</style>
 <h1>{title}</h1>
 {body}
 </html>
-"""
+"""  # noqa: E501
 
 
 def svg(charts: Sequence[Chart]) -> str:
@@ -42,7 +42,9 @@ def _draw(picture: object, draw: object, chart: Chart, top: int) -> None:
     right, floor = WIDTH - RIGHT, top + HEIGHT - BOTTOM
 
     def at(x: float, y: float) -> tuple[float, float]:
-        return round(LEFT + (x - x0) / (x1 - x0) * (right - LEFT), 2), round(floor - (y - y0) / (y1 - y0) * (floor - top - TOP), 2)
+        return round(LEFT + (x - x0) / (x1 - x0) * (right - LEFT), 2), round(
+            floor - (y - y0) / (y1 - y0) * (floor - top - TOP), 2
+        )
 
     picture.append(draw.Text(chart.title, 16, LEFT, top + 24, font_weight="600", fill="#212529"))
     for mark in ticks(y0, y1, 5):
@@ -54,7 +56,9 @@ def _draw(picture: object, draw: object, chart: Chart, top: int) -> None:
         picture.append(draw.Line(place, floor, place, floor + 5, stroke="#495057"))
         picture.append(draw.Text(number(mark), 12, place, floor + 18, text_anchor="middle", fill="#495057"))
     picture.append(draw.Line(LEFT, floor, right, floor, stroke="#495057"))
-    picture.append(draw.Text(chart.axis, 12, (LEFT + right) / 2, floor + 36, text_anchor="middle", fill="#495057"))
+    picture.append(
+        draw.Text(chart.axis, 12, (LEFT + right) / 2, floor + 36, text_anchor="middle", fill="#495057")
+    )
     for i, curve in enumerate(chart.curves):
         ink = INKS[i % len(INKS)]
         for piece in _pieces(curve.points):
@@ -62,8 +66,15 @@ def _draw(picture: object, draw: object, chart: Chart, top: int) -> None:
                 picture.append(draw.Circle(*at(*piece[0]), 2.5, fill=ink))
             else:
                 places = [at(*point) for point in piece]
-                picture.append(draw.Lines(*(v for place in places for v in place), fill="none", stroke=ink, stroke_width=1.8,
-                                          stroke_linejoin="round"))
+                picture.append(
+                    draw.Lines(
+                        *(v for place in places for v in place),
+                        fill="none",
+                        stroke=ink,
+                        stroke_width=1.8,
+                        stroke_linejoin="round",
+                    )
+                )
         row = top + TOP + 8 + i * 20
         if row < floor:
             picture.append(draw.Line(right + 14, row, right + 34, row, stroke=ink, stroke_width=3))

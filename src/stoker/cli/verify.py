@@ -1,4 +1,5 @@
-"""`stoker verify-resume`: kill a script again and again, bring it back, and compare what it made with runs that nobody disturbed."""
+"""`stoker verify-resume`: kill a script again and again, bring it back, and compare what it made with runs
+that nobody disturbed."""
 
 from __future__ import annotations
 
@@ -38,22 +39,51 @@ compares at the step that the script has reached by then.
   stoker verify-resume --resume-args "--resume last.pt" train.py    test the script's own resume
 
 Exit codes: 0 all trials were equal; 1 a trial was not equal; 125 nothing could be compared.
-"""
+"""  # noqa: E501
 SETTLE_S = 0.2
 SOONER = 3  # tries to meet a run alive
-LIVES = 1.5  # what a trial takes beside a run: killed and brought back it starts twice, and goes a part of its way twice
+# what a trial takes beside a run: killed and brought back it starts twice, and goes a part of its way twice
+LIVES = 1.5
 TAIL_BYTES = 200  # of the log behind an image: enough lost values to check the way back by
 
 
-@click.command("verify-resume", epilog=EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
+@click.command(
+    "verify-resume",
+    epilog=EPILOG,
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS] [--]",
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND...")
 @click.option("--kills", type=click.IntRange(1, 1000), default=5, show_default=True, metavar="N",
               help="Number of trials, with a kill in each.")
-@click.option("--for", "for_s", type=Duration(), default="2m", show_default=True, metavar="2m", help="Compare after this much training.")
-@click.option("--image-every", default="", metavar="20s", help="Interval between images: 20s, 50steps. [default: 8 images per run]")
-@click.option("--resume-args", metavar="WORDS",
-              help="Test the script's own resume instead: restart it in the same folder with these arguments.")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Random seed for the moments of the kills.")
+@click.option(
+    "--for",
+    "for_s",
+    type=Duration(),
+    default="2m",
+    show_default=True,
+    metavar="2m",
+    help="Compare after this much training.",
+)
+@click.option(
+    "--image-every",
+    default="",
+    metavar="20s",
+    help="Interval between images: 20s, 50steps. [default: 8 images per run]",
+)
+@click.option(
+    "--resume-args",
+    metavar="WORDS",
+    help="Test the script's own resume instead: restart it in the same folder with these arguments.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Random seed for the moments of the kills.",
+)
 @click.option("--keep", is_flag=True, help="Keep the runs of this verification, to look at them.")
 @json_option("Print the verdict and all trials as one JSON object.")
 def verify_resume(command: tuple[str, ...], **o: Any) -> int:
@@ -93,7 +123,8 @@ class _Bench:
         command = choose_python(command, _RUN_DEFAULTS, self._env)
         self._spec = make_spec(command, {**_RUN_DEFAULTS, "name": "", "no_hooks": False, "resume": "auto"})
         self._made: list[str] = []
-        self._behind: dict[tuple[str, int], int] = {}  # length of a run's log when an image of its was first seen
+        # length of a run's log when an image of its was first seen
+        self._behind: dict[tuple[str, int], int] = {}
         self._own = shlex.split(o["resume_args"]) if o["resume_args"] is not None else None
         self._random = random.Random(o["seed"])
 
@@ -102,24 +133,50 @@ class _Bench:
         output.say("baseline run")
         plain = self._finish(made)
         if plain["digest"] is None:
-            raise NothingToCompare(_why_nothing(plain), hint=_leads_out(self._spec["command"]) or (
-                f"See its output: stoker logs {plain['id']}" if self._o["keep"] else
-                "The script must train with torch and finish by itself. To keep the run and look at it: --keep"))
+            raise NothingToCompare(
+                _why_nothing(plain),
+                hint=_leads_out(self._spec["command"])
+                or (
+                    f"See its output: stoker logs {plain['id']}"
+                    if self._o["keep"]
+                    else (
+                        "The script must train with torch and finish by itself. "
+                        "To keep the run and look at it: --keep"
+                    )
+                ),
+            )
         ended = plain["digest"]["ended"]
         at = "end" if ended else str(plain["digest"]["steps"])
         steps = f"{plain['digest']['steps']:,} steps"
-        output.say(f"{steps} in {format_duration(plain['seconds'])}{'' if ended else '; runs are compared at this step'}")
+        output.say(
+            f"{steps} in "
+            f"{format_duration(plain['seconds'])}{'' if ended else '; runs are compared at this step'}"
+        )
         every = self._o["image_every"] or f"{max(0.5, plain['seconds'] / 8):.2f}s"
         output.say("second run, " + ("as a control" if self._own is not None else "recorded"))
-        second = self._finish(self._begin("second", resume="off" if self._own is not None else "auto", at=at, every=every))
+        second = self._finish(
+            self._begin("second", resume="off" if self._own is not None else "auto", at=at, every=every)
+        )
         noise = compare.noise(plain, second)
         if second["digest"] is None or plain["digest"]["digest"] != second["digest"]["digest"]:
-            return self._report("not deterministic: two undisturbed runs end with different weights", [
-                "The runs cannot be compared bit for bit. Does the script set its seeds?", *_said(second)], 1, [])
+            return self._report(
+                "not deterministic: two undisturbed runs end with different weights",
+                ["The runs cannot be compared bit for bit. Does the script set its seeds?", *_said(second)],
+                1,
+                [],
+            )
         if self._own is None and not (second["resume"] or {}).get("image"):
-            return self._report(f"not resumable: {(second['resume'] or {}).get('reason') or 'no image was made'}", _said(second), 1, [])
+            return self._report(
+                f"not resumable: {(second['resume'] or {}).get('reason') or 'no image was made'}",
+                _said(second),
+                1,
+                [],
+            )
         trials, kills = [], self._o["kills"]
-        output.say(f"{kills} kill{'s' * (kills > 1)} planned: about {format_duration(kills * LIVES * second['seconds'])} in total")
+        output.say(
+            f"{kills} kill{'s' * (kills > 1)} planned: about "
+            f"{format_duration(kills * LIVES * second['seconds'])} in total"
+        )
         for n in range(1, kills + 1):
             moment = second["seconds"] * self._random.uniform(0.2, 0.9)
             output.say(f"kill {n} of {kills}, after {moment:.1f} s")
@@ -128,34 +185,63 @@ class _Bench:
                 if killed:
                     break
                 moment *= 0.6  # this machine was faster than before
-                output.say(f"kill {n} of {kills}: the run finished before the kill; retrying with a kill after {moment:.1f} s")
-                ended, killed = self._trial(n, at, every, moment, patient=self._own is None and again + 1 < SOONER)
-            trials.append({"killed_after_s": moment, "run": ended["id"], "grade": _back(ended).get("grade"),
-                           "how": self._how(ended, killed),
-                           "different": compare.differences(plain, ended, noise, tail_only=self._own is not None),
-                           "only_bars": compare.only_bars(plain, ended, noise, tail_only=self._own is not None)})
+                output.say(
+                    f"kill {n} of {kills}: the run finished before the kill; "
+                    f"retrying with a kill after {moment:.1f} s"
+                )
+                ended, killed = self._trial(
+                    n, at, every, moment, patient=self._own is None and again + 1 < SOONER
+                )
+            trials.append(
+                {
+                    "killed_after_s": moment,
+                    "run": ended["id"],
+                    "grade": _back(ended).get("grade"),
+                    "how": self._how(ended, killed),
+                    "different": compare.differences(plain, ended, noise, tail_only=self._own is not None),
+                    "only_bars": compare.only_bars(plain, ended, noise, tail_only=self._own is not None),
+                }
+            )
         return self._judge(trials, steps, noise, second)
 
     def _judge(self, trials: list[dict], steps: str, noise: compare.Noise, recorded: dict) -> dict:
         same = [t for t in trials if not t["different"]]
         came_back = [t for t in same if t["grade"]]
         way = "the script's own resume" if self._own is not None else "exact resume"
-        notes = [f"kill at {t['killed_after_s']:.1f} s: " + (", ".join(t["different"]) if t["different"] else "equal") +
-                 (f" ({t['how']})" if t["how"] else "") for t in trials]
-        notes += [f"not compared, because it also differs between undisturbed runs: {name}" for name in noise.names()]
-        notes += ["not compared: overwritten frames of progress bars; their number depends on the time"] * any(
-            t["only_bars"] for t in trials)
+        notes = [
+            f"kill at {t['killed_after_s']:.1f} s: "
+            + (", ".join(t["different"]) if t["different"] else "equal")
+            + (f" ({t['how']})" if t["how"] else "")
+            for t in trials
+        ]
+        notes += [
+            f"not compared, because it also differs between undisturbed runs: {name}"
+            for name in noise.names()
+        ]
+        notes += [
+            "not compared: overwritten frames of progress bars; their number depends on the time"
+        ] * any(t["only_bars"] for t in trials)
         notes += [] if self._own is not None else _said(recorded)
         wrong = [t for t in trials if t["different"] and (t["grade"] or self._own is not None)]
         if wrong:
             return self._report(f"{way}: NOT equal in {len(wrong)} of {len(trials)} kills", notes, 1, trials)
         if len(same) < len(trials):
-            return self._report(f"exact resume did not work after {len(trials) - len(same)} of {len(trials)} kills: "
-                                "the script restarted from scratch with its old files present, and the results differ", notes, 1, trials)
+            return self._report(
+                f"exact resume did not work after {len(trials) - len(same)} of {len(trials)} kills: "
+                "the script restarted from scratch with its old files present, and the results differ",
+                notes,
+                1,
+                trials,
+            )
         if self._own is None and not came_back:
-            return self._report(f"exact resume did not work: after each of {len(trials)} kills the script restarted from scratch "
-                                "(the results are equal)",
-                                notes, 1, trials)
+            return self._report(
+                f"exact resume did not work: after each of {len(trials)} kills the script restarted from "
+                "scratch "
+                "(the results are equal)",
+                notes,
+                1,
+                trials,
+            )
         from_image = f"; {len(came_back)} of them resumed from an image, the others restarted from scratch"
         from_image = from_image if len(came_back) < len(trials) else ""
         return self._report(f"{way}: bit-exact (verified: {len(same)} of {len(trials)} kills in {steps}"
@@ -164,12 +250,19 @@ class _Bench:
     def _report(self, verdict: str, notes: list[str], code: int, trials: list[dict]) -> dict:
         return {"verdict": verdict, "notes": notes, "exit_code": code, "trials": trials, "kills": len(trials)}
 
-    def _trial(self, number: int, at: str, every: str, moment: float, patient: bool = False) -> tuple[dict, bool]:
-        """One run that is killed so many seconds after its start and brought back; and whether it had to be. `patient`: not before
-        it has an image with some training behind it, for a run that begins anew proves little."""
-        made = self._begin(f"trial-{number}", resume="off" if self._own is not None else "auto", at=at, every=every)
+    def _trial(
+        self, number: int, at: str, every: str, moment: float, patient: bool = False
+    ) -> tuple[dict, bool]:
+        """One run that is killed so many seconds after its start and brought back;
+        and whether it had to be. `patient`: not before it has an image with some training behind it, for a
+        run that begins anew proves little."""
+        made = self._begin(
+            f"trial-{number}", resume="off" if self._own is not None else "auto", at=at, every=every
+        )
         began = self._running(made)
-        while (time.monotonic() < began + moment or (patient and not self._may_come_back(made))) and not self._over(made):
+        while (
+            time.monotonic() < began + moment or (patient and not self._may_come_back(made))
+        ) and not self._over(made):
             time.sleep(min(SETTLE_S, max(0.01, began + moment - time.monotonic())))
         killed = self._kill(made)
         if killed and self._own is not None:
@@ -198,15 +291,30 @@ class _Bench:
             return f"resumed at step {_back(ended)['step']:,}, {_back(ended).get('grade')}"
         return "; ".join((ended["resume"] or {}).get("not_taken") or ()) or "restarted from scratch"
 
-    def _begin(self, what: str, *, resume: str, at: str, every: str = "auto", folder: str = "", more: tuple[str, ...] = ()) -> dict:
+    def _begin(
+        self,
+        what: str,
+        *,
+        resume: str,
+        at: str,
+        every: str = "auto",
+        folder: str = "",
+        more: tuple[str, ...] = (),
+    ) -> dict:
         digest = self._temp / f"{what}.json"
         env = dict(self._env)
         env |= {"STOKER_DIGEST": str(digest), "STOKER_DIGEST_AT": at, "STOKER_IMAGE_EVERY": every}
         env.setdefault("PYTHONHASHSEED", str(self._o["seed"] & 0xFFFFFFFF))
-        spec = {**self._spec, "resume": resume, "copy": not folder, "command": [*self._spec["command"], *more]}
+        spec = {
+            **self._spec,
+            "resume": resume,
+            "copy": not folder,
+            "command": [*self._spec["command"], *more],
+        }
         if folder:
             spec["folder"] = folder
-        spec["env_names"] = [*spec["env_names"], "STOKER_VERIFY"]  # not one of the user's runs: lists leave it out
+        # not one of the user's runs: lists leave it out
+        spec["env_names"] = [*spec["env_names"], "STOKER_VERIFY"]
         made = self._client.submit(spec, {}, env, None)
         self._made.append(made["id"])
         return {**made, "digest_path": str(digest)}
@@ -237,7 +345,9 @@ class _Bench:
         run = self._client.show(made["id"])
         if State(run["state"]).final:
             return False
-        records = Path(run["folder"]) / rundir.ATTEMPTS / str(run["attempts"]) / rundir.HOOKS / "processes.jsonl"
+        records = (
+            Path(run["folder"]) / rundir.ATTEMPTS / str(run["attempts"]) / rundir.HOOKS / "processes.jsonl"
+        )
         pids = {run["run_pid"]} | {json.loads(line).get("pid") for line in _lines(records)}
         for pid in pids - {None}:
             if _is_of(pid, made["id"]):
@@ -255,11 +365,20 @@ class _Bench:
             digest = json.loads(Path(made["digest_path"]).read_bytes())
         except (OSError, ValueError):
             digest = None
-        text = b"".join(whole_log(self._client, run)).replace(run["workdir"].encode(), b"(folder)")  # each run has one of its own
+        # each run has one of its own
+        text = b"".join(whole_log(self._client, run)).replace(run["workdir"].encode(), b"(folder)")
         folder, names = Path(run["workdir"]), [f["path"] for f in run.get("files") or ()]
-        return {"id": made["id"], "digest": digest, "seconds": run["used_s"], "text": text, "resume": run.get("resume"), "run": run,
-                "files": compare.file_hashes(folder, names), "texts": compare.file_texts(folder, names),
-                "members": compare.archive_members(folder, names)}
+        return {
+            "id": made["id"],
+            "digest": digest,
+            "seconds": run["used_s"],
+            "text": text,
+            "resume": run.get("resume"),
+            "run": run,
+            "files": compare.file_hashes(folder, names),
+            "texts": compare.file_texts(folder, names),
+            "members": compare.archive_members(folder, names),
+        }
 
     def clean_up(self) -> None:
         """Remove the runs that were made; one that is still alive is ended first."""
@@ -271,9 +390,29 @@ class _Bench:
         shutil.rmtree(self._temp, ignore_errors=True)
 
 
-_RUN_DEFAULTS = {"detach": True, "tty": False, "target": "local", "copy": True, "home": None, "mount": (), "gpus": None, "slots": 0,
-                 "priority": 0, "restarts": 0, "env": (), "env_file": {}, "python": None, "stdin_file": None, "cwd": None,
-                 "backoff": None, "grace": None, "stop_signal": None, "warn": None, "stall": None, "memory": None}
+_RUN_DEFAULTS = {
+    "detach": True,
+    "tty": False,
+    "target": "local",
+    "copy": True,
+    "home": None,
+    "mount": (),
+    "gpus": None,
+    "slots": 0,
+    "priority": 0,
+    "restarts": 0,
+    "env": (),
+    "env_file": {},
+    "python": None,
+    "stdin_file": None,
+    "cwd": None,
+    "backoff": None,
+    "grace": None,
+    "stop_signal": None,
+    "warn": None,
+    "stall": None,
+    "memory": None,
+}
 
 
 def _back(done: dict) -> dict:
@@ -282,7 +421,9 @@ def _back(done: dict) -> dict:
 
 def _said(done: dict) -> list[str]:
     resume = done["resume"] or {}
-    ended_well = done["run"]["state"] == State.DONE.value and (resume.get("image") or resume.get("state") != "not resumable")
+    ended_well = done["run"]["state"] == State.DONE.value and (
+        resume.get("image") or resume.get("state") != "not resumable"
+    )
     stands = None if ended_well else resume.get("sentence")
     return [line for line in (stands, *(resume.get("not_taken") or ())) if line]
 
@@ -298,8 +439,10 @@ def _leads_out(command: list[str]) -> str:
     texts = [*command, *(Path(word).read_text("utf-8", "replace") for word in scripts)]
     found = next((match[0] for text in texts if (match := re.search(r"(?<![\w./])\.\./[\w./-]*", text))), "")
     higher = f"cd .. && stoker verify-resume -- sh -c 'cd {shlex.quote(Path.cwd().name)} && exec python ...'"
-    return found and (f"The command or script uses {found}, which is outside of this folder and missing in the copy. "
-                      f"Use an absolute path, or start one folder higher: {higher}")
+    return found and (
+        f"The command or script uses {found}, which is outside of this folder and missing in the copy. "
+        f"Use an absolute path, or start one folder higher: {higher}"
+    )
 
 
 def _lines(path: Path) -> list[bytes]:

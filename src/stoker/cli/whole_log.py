@@ -1,4 +1,5 @@
-"""The output of a run that came back, as one text: what each life printed up to the image that the next one went on from."""
+"""The output of a run that came back, as one text:
+what each life printed up to the image that the next one went on from."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def whole_log(client: Client, run: dict) -> Iterator[bytes]:
-    """All of standard output; `run` is what `show` tells. For a run that never came back, the log of its newest attempt."""
+    """All of standard output; `run` is what `show` tells.
+    For a run that never came back, the log of its newest attempt."""
     parts = (run.get("resume") or {}).get("log") or [(None, None)]
     for attempt, count in parts:
         yield from _first(client.logs(run["id"], attempt=attempt), count)

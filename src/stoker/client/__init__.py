@@ -1,6 +1,8 @@
-"""The verbs of the plane, over HTTP on the server's unix socket; the server is started, or replaced by a newer one, when needed.
+"""The verbs of the plane, over HTTP on the server's unix socket;
+the server is started, or replaced by a newer one, when needed.
 
-Standard library only, and little of it: every command of the CLI imports this. `websockets` comes with `attach`.
+Standard library only, and little of it: every command of the CLI imports this.
+`websockets` comes with `attach`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,19 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from stoker import __version__
 from stoker.base import config
 from stoker.base.errors import Denied, InvalidSpec, ServerError, StokerError, UnknownField, from_json
-from stoker.client.answers import PIECE, Cut, Events, Lines, NotThere, Pieces, error_of, json_of, path_of, query_of, quoted
+from stoker.client.answers import (
+    PIECE,
+    Cut,
+    Events,
+    Lines,
+    NotThere,
+    Pieces,
+    error_of,
+    json_of,
+    path_of,
+    query_of,
+    quoted,
+)
 
 TYPE_CHECKING = False  # typing itself would cost more than this module
 if TYPE_CHECKING:
@@ -37,9 +51,12 @@ def connect(home: config.Home | None = None, *, start: bool = True, any_version:
             say: Callable[[str], None] | None = None) -> Client:
     """A client of the server of `home` (default $STOKER_HOME), which answers.
 
-    `start`: a server that does not run is started, one that is older than this client is replaced (`say` gets one sentence then;
-    default: stderr). Without `start` a server that does not run is a ServerError. Of a newer server a client can read, over one minor
-    version; with `any_version` it can also ask what every server knows: its facts and its end. Runs never notice any of this.
+    `start`: a server that does not run is started, one that is older than this client is replaced (`say` gets
+    one sentence then;
+    default: stderr). Without `start` a server that does not run is a ServerError. Of a newer server a
+        client can read, over one minor version;
+    with `any_version` it can also ask what every server knows: its facts and its end.
+    Runs never notice any of this.
     """
     client = Client(home or config.home(), start=start, any_version=any_version, say=say)
     client.reach()
@@ -47,7 +64,8 @@ def connect(home: config.Home | None = None, *, start: bool = True, any_version:
 
 
 class Client:
-    """One method a verb, with the names, arguments and answers of `plane.service.Service`. Any thread may call any method."""
+    """One method a verb, with the names, arguments and answers of `plane.service.Service`.
+    Any thread may call any method."""
 
     def __init__(self, home: config.Home, *, start: bool = True, any_version: bool = False,
                  say: Callable[[str], None] | None = None) -> None:
@@ -56,15 +74,23 @@ class Client:
         self._newer = ""  # the server's version, if that is newer than ours
         self._say = say or (lambda text: print(text, file=sys.stderr))
 
-    # --- the verbs -----------------------------------------------------------------------------------------------------
+    # --- the verbs
+    # -----------------------------------------------------------------------------------------------------
 
     def info(self) -> dict:
         return self._get("/v1/server")
 
     def submit(self, spec: dict, limits: dict, env: Mapping[str, str], stdin: bytes | None = None, *,
                on_name_taken: str = "refuse", dry_run: bool = False) -> dict:
-        """A new run, or (dry_run) what it would send; "continue": the unfinished one of that name if it is the same."""
-        body = {"spec": spec, "limits": limits, "env": dict(env), "on_name_taken": on_name_taken, **({"dry_run": True} if dry_run else {})}
+        """A new run, or (dry_run) what it would send; "continue":
+        the unfinished one of that name if it is the same."""
+        body = {
+            "spec": spec,
+            "limits": limits,
+            "env": dict(env),
+            "on_name_taken": on_name_taken,
+            **({"dry_run": True} if dry_run else {}),
+        }
         if stdin is not None:
             from base64 import b64encode
             body["stdin"] = b64encode(stdin).decode()
@@ -83,7 +109,9 @@ class Client:
         return self._get(path_of(ref, "show"))
 
     def numbers(self, ref: str, names: Sequence[str] = (), points: int | None = None) -> dict:
-        return self._call("GET", path_of(ref, "numbers"), {"name": list(names), "points": points}, patience_s=READ_S)
+        return self._call(
+            "GET", path_of(ref, "numbers"), {"name": list(names), "points": points}, patience_s=READ_S
+        )
 
     def recorded(self, ref: str, kind: str) -> dict:
         return self._get(path_of(ref, "recorded"), kind=kind)
@@ -96,7 +124,9 @@ class Client:
         return self._call("GET", "/v1/compare", {"ref": list(refs), "code": code or None}, patience_s=READ_S)
 
     def halve(self, sweep: str, metric: str, after: int, runs: Sequence[str]) -> dict:
-        return self._post(f"/v1/sweeps/{quoted(sweep)}/halve", {"metric": metric, "after": after, "runs": list(runs)})
+        return self._post(
+            f"/v1/sweeps/{quoted(sweep)}/halve", {"metric": metric, "after": after, "runs": list(runs)}
+        )
 
     def candidates(self, folder: str, command: Sequence[str]) -> list[dict]:
         return self._get("/v1/candidates", folder=folder, command=command)
@@ -110,14 +140,17 @@ class Client:
     def keep(self, ref: str, seconds: float | None = None, pin: bool | None = None) -> dict:
         return self._post(path_of(ref, "keep"), {"seconds": seconds, "pin": pin})
 
-    def label(self, ref: str, add: Sequence[str] = (), remove: Sequence[str] = (), note: str | None = None) -> dict:
+    def label(
+        self, ref: str, add: Sequence[str] = (), remove: Sequence[str] = (), note: str | None = None
+    ) -> dict:
         return self._post(path_of(ref, "label"), {"add": list(add), "remove": list(remove), "note": note})
 
     def rm(self, ref: str, force: bool = False) -> dict:
         return self._call("DELETE", path_of(ref), {"force": force})
 
     def wait(self, ref: str, timeout_s: float, outputs: bool = False) -> dict:
-        """The run object, after the end of the run (and with `outputs` of its files' way home) or after `timeout_s`."""
+        """The run object, after the end of the run (and with `outputs` of
+        its files' way home) or after `timeout_s`."""
         asked = {"timeout_s": timeout_s, "outputs": outputs}
         return self._call("GET", path_of(ref, "wait"), asked, patience_s=min(timeout_s, 60) + ANSWER_S)
 
@@ -152,35 +185,62 @@ class Client:
         """Ask the server to end (`pid`: only if it is that one). Returns when it has begun to; runs go on."""
         return self._post("/v1/server/stop", {"pid": pid})
 
-    def logs(self, ref: str, attempt: int | None = None, stream: str = "out", offset: int = 0, tail: int | None = None,  # noqa: PLR0917
-             since: float | None = None, follow: bool = False) -> Pieces:
-        """The raw bytes of a log, in pieces. An error of the request is raised here, a broken stream while iterating."""
-        words = {"attempt": attempt, "stream": stream, "offset": offset, "tail": tail, "since": since, "follow": follow}
+    def logs(  # noqa: PLR0917
+        self,
+        ref: str,
+        attempt: int | None = None,
+        stream: str = "out",
+        offset: int = 0,
+        tail: int | None = None,
+        since: float | None = None,
+        follow: bool = False,
+    ) -> Pieces:
+        """The raw bytes of a log, in pieces. An error of the request is raised here,
+        a broken stream while iterating."""
+        words = {
+            "attempt": attempt,
+            "stream": stream,
+            "offset": offset,
+            "tail": tail,
+            "since": since,
+            "follow": follow,
+        }
         return Pieces(self._stream(path_of(ref, "logs"), words))
 
     def pull(self, ref: str, patterns: Sequence[str] = ()) -> Lines:
-        """Bring files that the run made or changed to its folder here: see `plane.bringing.Pulling`. Raises StokerError in between."""
-        return Lines(self._stream(path_of(ref, "pull"), {}, json.dumps({"patterns": list(patterns)}).encode("ascii")))
+        """Bring files that the run made or changed to its folder here: see `plane.bringing.Pulling`.
+        Raises StokerError in between."""
+        return Lines(
+            self._stream(path_of(ref, "pull"), {}, json.dumps({"patterns": list(patterns)}).encode("ascii"))
+        )
 
     def events(self) -> Iterator[dict]:
         """`{"run": run}` at each change, from now on."""
         return Events(self._stream("/v1/events", {}))
 
-    def attach(self, ref: str, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True) -> Attached:
-        """The live streams of a run: see `client.attach.Attached`. Waits inside for an attempt that does not exist yet."""
+    def attach(
+        self, ref: str, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True
+    ) -> Attached:
+        """The live streams of a run: see `client.attach.Attached`.
+        Waits inside for an attempt that does not exist yet."""
         from stoker.client.attach import Attached
 
         path = path_of(ref, "attach") + query_of({"attempt": attempt, "out": out, "err": err, "input": input})
-        return self._again("GET", lambda: Attached(self._socket(None), path, attempt=attempt, out=out, err=err))
+        return self._again(
+            "GET", lambda: Attached(self._socket(None), path, attempt=attempt, out=out, err=err)
+        )
 
-    # --- finding, starting and replacing the server ----------------------------------------------------------------------
+    # --- finding, starting and replacing the server
+    # ----------------------------------------------------------------------
 
     def reach(self) -> dict:
         """Make sure that a server of our version or of this client's choice answers; returns its `info`."""
         info = self._find()
         if info is None:
             if not self._start:
-                raise ServerError("The Stoker server is not running.", hint="To start it: stoker server start")
+                raise ServerError(
+                    "The Stoker server is not running.", hint="To start it: stoker server start"
+                )
             info = self._bring_up()
         ours, theirs = _version(__version__), _version(str(info.get("version")))
         self._newer = str(info.get("version")) if theirs > ours else ""
@@ -192,8 +252,13 @@ class Client:
         return info
 
     def _too_old(self) -> ServerError:
-        return ServerError(f"The running Stoker server is version {self._newer}; this command is the older version {__version__}.",
-                           hint="Use the newer stoker. Or: stoker server stop, then the same command again. Runs continue.")
+        return ServerError(
+            (
+                f"The running Stoker server is version {self._newer}; this command is the older version "
+                f"{__version__}."
+            ),
+            hint="Use the newer stoker. Or: stoker server stop, then the same command again. Runs continue.",
+        )
 
     def _find(self) -> dict | None:
         """What the running server says of itself; None when none listens."""
@@ -209,17 +274,22 @@ class Client:
             said = _start_server(self.home, deadline)
             if "error" in said:
                 raise from_json(said)
-            again = time.monotonic() + AGAIN_S  # whoever has the lock may be starting, ending, or about to die
+            # whoever has the lock may be starting, ending, or about to die
+            again = time.monotonic() + AGAIN_S
             while time.monotonic() < again:
                 if (info := self._find()) is not None:
                     return info
                 time.sleep(LOOK_S)
-        raise ServerError(f"The Stoker server did not answer within {START_S:g} s.", hint=_who_has_it(self.home))
+        raise ServerError(
+            f"The Stoker server did not answer within {START_S:g} s.", hint=_who_has_it(self.home)
+        )
 
     def _replace(self, info: dict) -> None:
         self._say(f"stoker: replacing the server {info.get('version')} by {__version__}; runs continue.")
         try:
-            self._exchange("POST", "/v1/server/stop", json.dumps({"pid": info.get("pid")}).encode(), LOOK_MAX_S)
+            self._exchange(
+                "POST", "/v1/server/stop", json.dumps({"pid": info.get("pid")}).encode(), LOOK_MAX_S
+            )
         except (NotThere, Cut, StokerError):
             pass  # it is gone, or somebody else was faster
         deadline = time.monotonic() + START_S
@@ -230,7 +300,8 @@ class Client:
             time.sleep(LOOK_S)
         raise ServerError("The old Stoker server did not stop.", hint=_who_has_it(self.home))
 
-    # --- one request -------------------------------------------------------------------------------------------------------
+    # --- one request
+    # -------------------------------------------------------------------------------------------------------
 
     def _get(self, path: str, **query: object):
         return self._call("GET", path, query)
@@ -238,15 +309,26 @@ class Client:
     def _post(self, path: str, body: dict | None = None):
         return self._call("POST", path, {}, json.dumps(body or {}).encode("ascii"))
 
-    def _call(self, method: str, path: str, query: dict, body: bytes | None = None, *, patience_s: float = ANSWER_S):
+    def _call(
+        self, method: str, path: str, query: dict, body: bytes | None = None, *, patience_s: float = ANSWER_S
+    ):
         if body is not None and len(body) > BODY_MAX:
-            raise InvalidSpec(f"The request is larger than {BODY_MAX >> 20} MiB.", hint="Read large input from a file in the script.")
+            raise InvalidSpec(
+                f"The request is larger than {BODY_MAX >> 20} MiB.",
+                hint="Read large input from a file in the script.",
+            )
         changes = method != "GET" and path not in KNOWN_TO_ALL
-        return self._again(method, lambda: self._exchange(method, path + query_of(query), body, patience_s), changes=changes)
+        return self._again(
+            method, lambda: self._exchange(method, path + query_of(query), body, patience_s), changes=changes
+        )
 
-    def _stream(self, path: str, query: dict, body: bytes | None = None) -> tuple[HTTPResponse, socket.socket]:
+    def _stream(
+        self, path: str, query: dict, body: bytes | None = None
+    ) -> tuple[HTTPResponse, socket.socket]:
         def begin() -> tuple[HTTPResponse, socket.socket]:
-            answer, link = self._send("GET" if body is None else "POST", path + query_of(query), body, ANSWER_S)
+            answer, link = self._send(
+                "GET" if body is None else "POST", path + query_of(query), body, ANSWER_S
+            )
             if answer.status != 200:
                 with link:
                     raise error_of(answer.status, answer.read())
@@ -255,8 +337,9 @@ class Client:
         return self._again("GET", begin)
 
     def _again(self, method: str, attempt: Callable, *, changes: bool = False):
-        """The result of `attempt`; when the server went away and nothing can be done twice by it, again with a new server. What changes
-        something is not asked of a newer server: it may mean something else by it."""
+        """The result of `attempt`; when the server went away and nothing can be done twice by it, again with
+        a new server. What changes something is not asked of a newer server:
+        it may mean something else by it."""
         if changes and self._newer:
             raise self._too_old()
         for _ in range(TRIES):
@@ -266,10 +349,17 @@ class Client:
                 pass  # nothing was sent
             except Cut as e:
                 if method != "GET":
-                    raise ServerError("The Stoker server ended before it answered, so Stoker does not know if the command took effect.",
-                                      hint="Check with stoker ps, then repeat the command if needed.") from e
+                    raise ServerError(
+                        (
+                            "The Stoker server ended before it answered, so Stoker does not know if the "
+                            "command took effect."
+                        ),
+                        hint="Check with stoker ps, then repeat the command if needed.",
+                    ) from e
             self.reach()
-        raise ServerError("The Stoker server ended repeatedly.", hint=f"See the end of {self.home.server_log}.")
+        raise ServerError(
+            "The Stoker server ended repeatedly.", hint=f"See the end of {self.home.server_log}."
+        )
 
     def _exchange(self, method: str, path: str, body: bytes | None, patience_s: float):
         answer, link = self._send(method, path, body, patience_s)
@@ -282,7 +372,9 @@ class Client:
             raise error_of(answer.status, raw)
         return json_of(raw)
 
-    def _send(self, method: str, path: str, body: bytes | None, patience_s: float) -> tuple[HTTPResponse, socket.socket]:
+    def _send(
+        self, method: str, path: str, body: bytes | None, patience_s: float
+    ) -> tuple[HTTPResponse, socket.socket]:
         connection = HTTPConnection("stoker")
         link = connection.sock = self._socket(patience_s)
         headers = {"Connection": "close"} | ({"Content-Type": "application/json"} if body is not None else {})
@@ -294,7 +386,9 @@ class Client:
             return connection.getresponse(), link
         except TimeoutError as e:
             link.close()
-            raise ServerError(f"The Stoker server did not answer within {patience_s:g} s.", hint=_who_has_it(self.home)) from e
+            raise ServerError(
+                f"The Stoker server did not answer within {patience_s:g} s.", hint=_who_has_it(self.home)
+            ) from e
         except (OSError, HTTPException) as e:
             link.close()
             raise Cut from e
@@ -314,11 +408,16 @@ class Client:
             except BlockingIOError:  # its queue of connections is full at the moment
                 if time.monotonic() > deadline:
                     link.close()
-                    raise ServerError("The Stoker server does not accept connections.", hint=_who_has_it(self.home)) from None
+                    raise ServerError(
+                        "The Stoker server does not accept connections.", hint=_who_has_it(self.home)
+                    ) from None
                 time.sleep(0.01)
             except PermissionError as e:
                 link.close()
-                raise Denied(f"{self.home.socket} cannot be opened by your user.", hint="Check the owner of STOKER_HOME.") from e
+                raise Denied(
+                    f"{self.home.socket} cannot be opened by your user.",
+                    hint="Check the owner of STOKER_HOME.",
+                ) from e
             except OSError as e:
                 link.close()
                 raise NotThere from e
@@ -327,18 +426,21 @@ class Client:
 
 
 def _older_server(error: UnknownField) -> StokerError:
-    """A server of our version number that was started before Stoker was updated: its refusal in words that help."""
+    """A server of our version number that was started before Stoker was updated:
+    its refusal in words that help."""
     from dataclasses import fields
 
     from stoker.base.spec import Spec
-    if not {field.name for field in fields(Spec)}.issuperset(error.fields):  # nonsense for us too: the server is right
+    # nonsense for us too: the server is right
+    if not {field.name for field in fields(Spec)}.issuperset(error.fields):
         return error
     return ServerError(f"The running Stoker server is older and does not know {', '.join(error.fields)}.",
                        hint="stoker server stop   then the same command again. Runs continue.")
 
 
 def _near(ours: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
-    """Whether a client of one version may read from a server of the newer other: at most one minor version lies between."""
+    """Whether a client of one version may read from a server of the newer other:
+    at most one minor version lies between."""
     return ours[:1] == theirs[:1] and theirs[1:2] <= ((ours[1:2] or (0,))[0] + 1,)
 
 
@@ -360,7 +462,10 @@ def _check_peer(link: socket.socket, home: config.Home) -> None:
     pid, uid, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if uid != os.getuid():
         link.close()
-        raise Denied(f"The server at {home.socket} (process {pid}) belongs to another user.", hint="export STOKER_HOME=$HOME/.stoker")
+        raise Denied(
+            f"The server at {home.socket} (process {pid}) belongs to another user.",
+            hint="export STOKER_HOME=$HOME/.stoker",
+        )
 
 
 def _who_has_it(home: config.Home) -> str:
@@ -373,14 +478,22 @@ def _who_has_it(home: config.Home) -> str:
 
 
 def _start_server(home: config.Home, deadline: float) -> dict:
-    """Start a server in the background and return what it says: {"ready": pid}, {"held": true} or an error."""
+    """Start a server in the background and return what it says: {"ready": pid}, {"held":
+    true} or an error."""
     import select
     import subprocess
 
     from stoker.base.daemon import server_command, server_environment
 
-    process = subprocess.Popen(server_command("--detach"), env=server_environment(os.environ, home), cwd="/", stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    process = subprocess.Popen(
+        server_command("--detach"),
+        env=server_environment(os.environ, home),
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
     said = b""
     readable = select.poll()  # not select(): numbers above 1024 happen in notebooks
     readable.register(process.stdout, select.POLLIN)
@@ -397,4 +510,6 @@ def _start_server(home: config.Home, deadline: float) -> dict:
             return json_of(line.encode())
     if not lines:
         return {}
-    return ServerError(f"The Stoker server could not be started: {lines[-1]}", hint=_who_has_it(home)).to_json()
+    return ServerError(
+        f"The Stoker server could not be started: {lines[-1]}", hint=_who_has_it(home)
+    ).to_json()

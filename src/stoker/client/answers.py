@@ -1,4 +1,5 @@
-"""What goes to the server as a path and a query, and what comes back: JSON, pieces of a log, lines, events, errors."""
+"""What goes to the server as a path and a query, and what comes back:
+JSON, pieces of a log, lines, events, errors."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ PIECE = 1 << 16
 
 
 class Pieces:
-    """The bytes of a streamed answer. `close` may be called from any thread, while another one waits in `next`."""
+    """The bytes of a streamed answer. `close` may be called from any thread,
+    while another one waits in `next`."""
 
     def __init__(self, opened: tuple[HTTPResponse, socket.socket]) -> None:
         self._answer, self._link = opened
@@ -32,7 +34,10 @@ class Pieces:
         except (OSError, ValueError, HTTPException) as e:
             if not self._closed:
                 self.close()
-                raise ServerError("The Stoker server ended while it was answering.", hint="Repeat the command; nothing is lost.") from e
+                raise ServerError(
+                    "The Stoker server ended while it was answering.",
+                    hint="Repeat the command; nothing is lost.",
+                ) from e
             piece = b""
         if not piece:
             self.close()
@@ -109,8 +114,16 @@ def path_of(ref: str, verb: str = "") -> str:
 
 def query_of(words: dict) -> str:
     """The query string: None is left out, a list is repeated, odd bytes travel as they are."""
-    pairs = [(name, value) for name, values in words.items() for value in (values if isinstance(values, list | tuple) else [values])]
-    told = [(name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in pairs if value is not None]
+    pairs = [
+        (name, value)
+        for name, values in words.items()
+        for value in (values if isinstance(values, list | tuple) else [values])
+    ]
+    told = [
+        (name, str(value).lower() if isinstance(value, bool) else str(value))
+        for name, value in pairs
+        if value is not None
+    ]
     return "?" + "&".join(f"{name}={quoted(value)}" for name, value in told) if told else ""
 
 

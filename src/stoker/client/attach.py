@@ -1,4 +1,5 @@
-"""The client's end of an attachment: frames to and from a run, over a WebSocket on the server's unix socket."""
+"""The client's end of an attachment: frames to and from a run,
+over a WebSocket on the server's unix socket."""
 
 from __future__ import annotations
 
@@ -24,18 +25,22 @@ MESSAGE_MAX = 32 << 20
 class Attached:
     """A run's live streams. One thread may `send` while another `recv`s; `close` may come from any thread.
 
-    `attempt`, `out` and `err` follow what was received: after a broken connection, or when the run was started again, a new
-    `Client.attach` with them goes on without a gap.
+    `attempt`, `out` and `err` follow what was received:
+    after a broken connection, or when the run was started again,
+    a new `Client.attach` with them goes on without a gap.
     """
 
-    def __init__(self, link: socket.socket, path: str, *, attempt: int | None = None, out: int = 0, err: int = 0) -> None:
+    def __init__(
+        self, link: socket.socket, path: str, *, attempt: int | None = None, out: int = 0, err: int = 0
+    ) -> None:
         self.attempt, self.out, self.err = attempt, out, err
         self.ended = False  # True once the exit frame has come
         self._link = link
         self._protocol = ClientProtocol(parse_uri("ws://stoker" + path), max_size=MESSAGE_MAX)
         self._thinking = threading.Lock()  # around the protocol: never held while waiting
         self._writing = threading.Lock()  # around the socket: held while the run takes no input
-        self._reading = threading.Lock()  # around the other end of it, so that its number is not given away under a reader
+        # around the other end of it, so that its number is not given away under a reader
+        self._reading = threading.Lock()
         self._waiting: list[tuple[str, bytes | dict]] = []
         self._closed = False
         self._readable = select.poll()
@@ -47,7 +52,8 @@ class Attached:
             raise
 
     def send(self, kind: str, payload: bytes = b"") -> None:
-        """Send one frame: "i" input, "e" end of input, "w" window size, "s" signal, "k" stop. Blocks while the run takes no input."""
+        """Send one frame: "i" input, "e" end of input, "w" window size, "s" signal, "k" stop.
+        Blocks while the run takes no input."""
         with self._writing:
             with self._thinking:
                 if self._protocol.state is not State.OPEN:
@@ -56,13 +62,16 @@ class Attached:
             try:
                 self._flush()
             except OSError as e:
-                raise ServerError("The connection to the run is closed.", hint="To return: stoker attach") from e
+                raise ServerError(
+                    "The connection to the run is closed.", hint="To return: stoker attach"
+                ) from e
 
     def recv(self, timeout_s: float | None = None) -> tuple[str, bytes | dict] | None:
         """The next frame; None after `timeout_s`. Raises the error that the server tells of.
 
-        ("m", JSON) meta first · ("o" | "r", bytes) of out.log / err.log · ("x", JSON) the exit, last · ("state", run) first of all and
-        at each change until the attempt exists · ("closed", b"") when the connection has ended, from then on at each call.
+        ("m", JSON) meta first · ("o" | "r", bytes) of out.log / err.log · ("x", JSON) the exit, last ·
+        ("state", run) first of all and at each change until the attempt exists · ("closed", b"") when the
+        connection has ended, from then on at each call.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._waiting:
@@ -110,7 +119,8 @@ class Attached:
         self.close()
 
     def _shake_hands(self) -> None:
-        """Open the connection and wait for the first message, which tells the state of the run or why it cannot be attached."""
+        """Open the connection and wait for the first message, which tells the state of the run or why it
+        cannot be attached."""
         self._link.settimeout(HELLO_S)
         self._protocol.send_request(self._protocol.connect())
         self._flush()
@@ -140,7 +150,8 @@ class Attached:
         for event in events:
             if isinstance(event, Frame):
                 self._sort(event)
-        if self._writing.acquire(blocking=False):  # an answer to a ping or a close; a writer that waits will send it along
+        # an answer to a ping or a close; a writer that waits will send it along
+        if self._writing.acquire(blocking=False):
             try:
                 self._flush()
             except OSError:
@@ -164,7 +175,11 @@ class Attached:
             self.err += len(payload)
         elif kind == "m":
             meta = json.loads(payload)
-            self.attempt, self.out, self.err = meta["attempt"], meta.get("out", self.out), meta.get("err", self.err)
+            self.attempt, self.out, self.err = (
+                meta["attempt"],
+                meta.get("out", self.out),
+                meta.get("err", self.err),
+            )
         elif kind == "x":
             self.ended = True
         self._waiting.append((kind, payload))

@@ -1,4 +1,5 @@
-"""Import names that belong to another library: `stoker run --compat NAME` lends them to a script where that library is missing."""
+"""Import names that belong to another library:
+`stoker run --compat NAME` lends them to a script where that library is missing."""
 
 from __future__ import annotations
 

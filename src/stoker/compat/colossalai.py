@@ -1,7 +1,9 @@
-"""The engine interface of ColossalAI 0.1 on Stoker's Engine: a script written for it trains, resumes bit-exactly, and runs on CPU ranks.
+"""The engine interface of ColossalAI 0.1 on Stoker's Engine:
+a script written for it trains, resumes bit-exactly, and runs on CPU ranks.
 
     from stoker.compat import colossalai
-    from stoker.compat.colossalai import CosineAnnealingLR, get_dataloader, get_dist_logger, global_context as gpc
+    from stoker.compat.colossalai import CosineAnnealingLR, get_dataloader, get_dist_logger,
+    global_context as gpc
 
     colossalai.launch_from_torch(config="./config.py")
     engine, train, test, _ = colossalai.initialize(model, optimizer, criterion, train, test)
@@ -13,7 +15,8 @@
             engine.backward(loss)
             engine.step()
 
-`range` over a number of epochs of the configuration is the engine's loop over epochs: it begins with the epoch that the run had reached.
+`range` over a number of epochs of the configuration is the engine's loop over epochs:
+it begins with the epoch that the run had reached.
 Source of names and meanings: ColossalAI 0.1, colossalai/initialize.py and engine/_base_engine.py.
 """
 
@@ -40,8 +43,11 @@ from stoker.engine.errors import InvalidSpec, StateError
 from stoker.engine.progress import say
 
 NOT_ONE = ("pipeline", "tensor")  # parts of `parallel` that split a model
-NO_LOOP = ("this loop over epochs does not use a number of epochs of the configuration, so it saves nothing, and a restart begins again. "
-           "To make it resumable: `for epoch in range(gpc.config.NUM_EPOCHS)`")
+NO_LOOP = (
+    "this loop over epochs does not use a number of epochs of the configuration, so it saves nothing, and "
+    "a restart begins again. "
+    "To make it resumable: `for epoch in range(gpc.config.NUM_EPOCHS)`"
+)
 
 
 class AMP_TYPE(enum.Enum):  # ColossalAI's name
@@ -79,7 +85,10 @@ class Context:
     def engine(self) -> engines.Engine:
         """Stoker's engine. Raises StateError before launch."""
         if self.core is None:
-            raise StateError("launch_from_torch was not called yet.", hint='colossalai.launch_from_torch(config="./config.py")')
+            raise StateError(
+                "launch_from_torch was not called yet.",
+                hint='colossalai.launch_from_torch(config="./config.py")',
+            )
         return self.core
 
     def get_global_rank(self) -> int:
@@ -98,24 +107,45 @@ class Context:
 global_context = Context()
 
 
-def launch_from_torch(config: str | Path | dict, host: object = None, port: object = None, backend: str | None = None, seed: int = 1024,
-                      verbose: bool = True) -> None:
+def launch_from_torch(
+    config: str | Path | dict,
+    host: object = None,
+    port: object = None,
+    backend: str | None = None,
+    seed: int = 1024,
+    verbose: bool = True,
+) -> None:
     """Read the configuration, join the ranks that torchrun started, and set the random numbers.
 
-    config: a Python file, whose names are the entries, or a dict. Used here: `fp16`, `gradient_accumulation`, `clip_grad_norm`; `parallel`
-    may not split the model. host, port, backend and verbose are for code that names them: the launcher's environment and the device decide.
+    config: a Python file, whose names are the entries, or a dict. Used here: `fp16`,
+        `gradient_accumulation`, `clip_grad_norm`; `parallel` may not split the model.
+    host, port, backend and verbose are for code that names them:
+    the launcher's environment and the device decide.
     Raises InvalidSpec for a configuration that needs what Stoker does not do.
     """
     context = global_context
     context.config = read(config)
     asked = context.config
     split = asked.get("parallel") or {}
-    sizes = [part.get("size", 1) if isinstance(part, dict) else part for part in (split.get(name, 1) for name in NOT_ONE)]
+    sizes = [
+        part.get("size", 1) if isinstance(part, dict) else part
+        for part in (split.get(name, 1) for name in NOT_ONE)
+    ]
     if any(size and size > 1 for size in sizes) or "zero" in asked:
-        raise InvalidSpec("The configuration splits the model (parallel or zero), which Stoker's engine does not do.",
-                          hint="Remove `parallel` and `zero`: each rank then trains the whole model on its part of the data.")
-    context.core = engines.Engine(seed=seed, precision="fp16" if asked.get("fp16") else "fp32", clip=asked.get("clip_grad_norm") or None,
-                                  accumulate=asked.get("gradient_accumulation", 1), save=asked.get("stoker_save", "1min"))
+        raise InvalidSpec(
+            "The configuration splits the model (parallel or zero), which Stoker's engine does not do.",
+            hint=(
+                "Remove `parallel` and `zero`: each rank then trains the whole model on its part of the "
+                "data."
+            ),
+        )
+    context.core = engines.Engine(
+        seed=seed,
+        precision="fp16" if asked.get("fp16") else "fp32",
+        clip=asked.get("clip_grad_norm") or None,
+        accumulate=asked.get("gradient_accumulation", 1),
+        save=asked.get("stoker_save", "1min"),
+    )
     context.schedulers = []
     if context.core.device.type == "cuda":
         torch.cuda.set_device(context.core.device)
@@ -129,9 +159,15 @@ def read(config: str | Path | dict) -> Config:
         found = dict(config)
     elif os.path.isfile(config):
         values = runpy.run_path(os.fspath(config))
-        found = {k: v for k, v in values.items() if not k.startswith("_") and not isinstance(v, ModuleType | type | Callable)}
+        found = {
+            k: v
+            for k, v in values.items()
+            if not k.startswith("_") and not isinstance(v, ModuleType | type | Callable)
+        }
     else:
-        raise InvalidSpec(f"There is no configuration {config}.", hint="launch_from_torch takes a Python file or a dict.")
+        raise InvalidSpec(
+            f"There is no configuration {config}.", hint="launch_from_torch takes a Python file or a dict."
+        )
     return Config({name: _entry(name, value) for name, value in found.items()})
 
 
@@ -155,22 +191,41 @@ def _stay_on_cpu() -> None:
     nn.Module.cuda = cuda
 
 
-def get_dataloader(dataset: Dataset, shuffle: bool = False, seed: int = 1024, add_sampler: bool = True, drop_last: bool = False,
-                   pin_memory: bool = False, num_workers: int = 0, **options: object) -> DataLoader:
+def get_dataloader(
+    dataset: Dataset,
+    shuffle: bool = False,
+    seed: int = 1024,
+    add_sampler: bool = True,
+    drop_last: bool = False,
+    pin_memory: bool = False,
+    num_workers: int = 0,
+    **options: object,
+) -> DataLoader:
     """A DataLoader. The order of samples is derived from the seed of `launch_from_torch`.
 
-    add_sampler: share out the samples over the ranks in an evaluation; without, every rank gets all of them. In a training they are always
-    shared out. options: as for torch's DataLoader (batch_size, collate_fn, ...), per rank.
+    add_sampler: share out the samples over the ranks in an evaluation; without, every rank gets all of
+        them. In a training they are always shared out. options:
+    as for torch's DataLoader (batch_size, collate_fn, ...), per rank.
     """
-    loader = DataLoader(dataset, shuffle=shuffle, drop_last=drop_last, pin_memory=pin_memory, num_workers=num_workers, **options)
+    loader = DataLoader(
+        dataset,
+        shuffle=shuffle,
+        drop_last=drop_last,
+        pin_memory=pin_memory,
+        num_workers=num_workers,
+        **options,
+    )
     loader.stoker_shares = add_sampler
     return loader
 
 
 class CosineAnnealingLR(TorchCosine):
-    """Half a cosine over `total_steps` calls of step(), from the optimizer's rate to `eta_min`. Saved and restored by the engine."""
+    """Half a cosine over `total_steps` calls of step(), from the optimizer's rate to `eta_min`.
+    Saved and restored by the engine."""
 
-    def __init__(self, optimizer: Optimizer, total_steps: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
+    def __init__(
+        self, optimizer: Optimizer, total_steps: int, eta_min: float = 0.0, last_epoch: int = -1
+    ) -> None:
         super().__init__(optimizer, int(total_steps), eta_min=eta_min, last_epoch=last_epoch)
         global_context.schedulers.append(self)
 
@@ -187,16 +242,23 @@ class Loader:
         return (len(self._loader) + ranks - 1) // ranks
 
     def __iter__(self) -> Iterator:
-        return self._engine.training_loop(self._loader) if self._engine.training else self._engine.evaluation_loop(self._loader)
+        return (
+            self._engine.training_loop(self._loader)
+            if self._engine.training
+            else self._engine.evaluation_loop(self._loader)
+        )
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.__dict__["_loader"], name)
 
 
 class Engine:
-    """The object that a script trains with: `train`, `eval`, `zero_grad`, `criterion`, `backward`, `step`, and a call of the model."""
+    """The object that a script trains with: `train`, `eval`, `zero_grad`, `criterion`, `backward`, `step`,
+    and a call of the model."""
 
-    def __init__(self, stoker: engines.Engine, model: nn.Module, optimizer: Optimizer, criterion: Callable | None) -> None:
+    def __init__(
+        self, stoker: engines.Engine, model: nn.Module, optimizer: Optimizer, criterion: Callable | None
+    ) -> None:
         self.stoker = stoker
         self.model = model
         self.optimizer = optimizer
@@ -219,7 +281,10 @@ class Engine:
     def criterion(self, *args: object) -> torch.Tensor:
         """The loss. Raises InvalidSpec if initialize was given none."""
         if self._criterion is None:
-            raise InvalidSpec("initialize needs a criterion.", hint="colossalai.initialize(model, optimizer, criterion, ...)")
+            raise InvalidSpec(
+                "initialize needs a criterion.",
+                hint="colossalai.initialize(model, optimizer, criterion, ...)",
+            )
         return self._criterion(*args)
 
     def zero_grad(self) -> None:
@@ -259,13 +324,21 @@ class Engine:
                 del batches
 
 
-def initialize(model: nn.Module, optimizer: Optimizer, criterion: Callable | None = None, train_dataloader: Iterable | None = None,
-               test_dataloader: Iterable | None = None, lr_scheduler: object = None,
-               verbose: bool = True) -> tuple[Engine, Loader | None, Loader | None, object]:
-    """(engine, training loader, test loader, scheduler): the model on the device, everything remembered, and restored in a resumed run.
+def initialize(
+    model: nn.Module,
+    optimizer: Optimizer,
+    criterion: Callable | None = None,
+    train_dataloader: Iterable | None = None,
+    test_dataloader: Iterable | None = None,
+    lr_scheduler: object = None,
+    verbose: bool = True,
+) -> tuple[Engine, Loader | None, Loader | None, object]:
+    """(engine, training loader, test loader, scheduler):
+    the model on the device, everything remembered, and restored in a resumed run.
 
-    Schedulers of this module, and those of torch in the caller's variables that belong to the optimizer, are remembered too. With
-    `gradient_accumulation`, the scheduler that comes back counts optimizer steps, as ColossalAI's does.
+    Schedulers of this module, and those of torch in the caller's variables that belong to the optimizer, are
+    remembered too. With `gradient_accumulation`, the scheduler that comes back counts optimizer steps, as
+    ColossalAI's does.
     Raises StateError before launch_from_torch, InvalidSpec for objects that cannot be saved.
     """
     stoker = global_context.engine()
@@ -276,7 +349,9 @@ def initialize(model: nn.Module, optimizer: Optimizer, criterion: Callable | Non
     stoker.setup(model, optimizer, *schedulers, *loaders)
     engine = Engine(stoker, model, optimizer, criterion)
     _give_range(caller)
-    wrapped = [None if loader is None else Loader(engine, loader) for loader in (train_dataloader, test_dataloader)]
+    wrapped = [
+        None if loader is None else Loader(engine, loader) for loader in (train_dataloader, test_dataloader)
+    ]
     counted = lr_scheduler is not None and stoker._core.config.accumulate > 1
     return engine, wrapped[0], wrapped[1], ByStep(stoker, lr_scheduler) if counted else lr_scheduler
 
@@ -288,7 +363,8 @@ class ByStep:
         self.__dict__.update(_stoker=stoker, _scheduler=scheduler)
 
     def step(self, *args: object, **options: object) -> None:
-        """Move the rate, after the last micro-batch of an optimizer step and outside of loops over batches."""
+        """Move the rate, after the last micro-batch of an optimizer
+        step and outside of loops over batches."""
         micro = self._stoker._core.micro
         if micro is None or micro.last:
             self._scheduler.step(*args, **options)
@@ -299,7 +375,11 @@ class ByStep:
 
 def _schedulers_of(frame: FrameType, optimizer: Optimizer) -> list[object]:
     values = [*frame.f_locals.values(), *frame.f_globals.values()]
-    return [each for each in values if isinstance(each, LRScheduler | ReduceLROnPlateau) and each.optimizer is optimizer]
+    return [
+        each
+        for each in values
+        if isinstance(each, LRScheduler | ReduceLROnPlateau) and each.optimizer is optimizer
+    ]
 
 
 class _Range(type):
@@ -316,7 +396,8 @@ class _Range(type):
 
 
 class EpochsOrNumbers(metaclass=_Range):
-    """`range` of the module that initializes: over a number of epochs of the configuration it is the engine's loop."""
+    """`range` of the module that initializes:
+    over a number of epochs of the configuration it is the engine's loop."""
 
 
 def _give_range(frame: FrameType) -> None:
@@ -324,7 +405,8 @@ def _give_range(frame: FrameType) -> None:
 
 
 class DistributedLogger:
-    """Prints on the ranks that are named, with the level; silent while a resumed run is on the way to its position."""
+    """Prints on the ranks that are named, with the level;
+    silent while a resumed run is on the way to its position."""
 
     def _print(self, level: str, message: object, ranks: Iterable[int] | None) -> None:
         stoker = global_context.core
@@ -336,15 +418,21 @@ class DistributedLogger:
         """Print a message. ranks: on these only; on all by default."""
         self._print("INFO", message, ranks)
 
-    def warning(self, message: object, parallel_mode: object = None, ranks: Iterable[int] | None = None) -> None:
+    def warning(
+        self, message: object, parallel_mode: object = None, ranks: Iterable[int] | None = None
+    ) -> None:
         """As `info`."""
         self._print("WARNING", message, ranks)
 
-    def error(self, message: object, parallel_mode: object = None, ranks: Iterable[int] | None = None) -> None:
+    def error(
+        self, message: object, parallel_mode: object = None, ranks: Iterable[int] | None = None
+    ) -> None:
         """As `info`."""
         self._print("ERROR", message, ranks)
 
-    def debug(self, message: object, parallel_mode: object = None, ranks: Iterable[int] | None = None) -> None:
+    def debug(
+        self, message: object, parallel_mode: object = None, ranks: Iterable[int] | None = None
+    ) -> None:
         """Nothing is printed."""
 
 

@@ -1,4 +1,5 @@
-"""PyTorch Lightning's front on Stoker's Trainer: a LightningModule trains, and resumes bit-exactly, without Lightning.
+"""PyTorch Lightning's front on Stoker's Trainer:
+a LightningModule trains, and resumes bit-exactly, without Lightning.
 
     from stoker.compat import lightning as pl
 
@@ -8,7 +9,8 @@
 
     pl.Trainer(max_epochs=10, accumulate_grad_batches=4, precision=16).fit(Net(), loader)
 
-Arguments of all versions are known by their names; one that would change the training and cannot be followed is refused.
+Arguments of all versions are known by their names;
+one that would change the training and cannot be followed is refused.
 Source of names and meanings: PyTorch Lightning 0.5 to 2.6.
 """
 
@@ -33,7 +35,16 @@ from stoker.compat.lightning_callbacks import (
     WandbLogger,
 )
 from stoker.compat.lightning_module import LightningDataModule, LightningModule, data_loader
-from stoker.compat.lightning_parts import call_with, check, check_hooks, loader_of, numbers, only_loader, overrides, split
+from stoker.compat.lightning_parts import (
+    call_with,
+    check,
+    check_hooks,
+    loader_of,
+    numbers,
+    only_loader,
+    overrides,
+    split,
+)
 from stoker.compat.lightning_words import Plan, plan
 from stoker.engine import seeds
 from stoker.engine.data import rows
@@ -44,8 +55,20 @@ from stoker.engine.task import Task
 from stoker.engine.trainer import Trainer as OurTrainer
 from stoker.engine.weights import start_from
 
-__all__ = ["CSVLogger", "Callback", "EarlyStopping", "LightningDataModule", "LightningModule", "Logger", "ModelCheckpoint",
-           "TensorBoardLogger", "Trainer", "WandbLogger", "data_loader", "seed_everything"]
+__all__ = [
+    "CSVLogger",
+    "Callback",
+    "EarlyStopping",
+    "LightningDataModule",
+    "LightningModule",
+    "Logger",
+    "ModelCheckpoint",
+    "TensorBoardLogger",
+    "Trainer",
+    "WandbLogger",
+    "data_loader",
+    "seed_everything",
+]
 _seed = 0
 
 
@@ -62,22 +85,34 @@ def seed_everything(seed: int | None = None, workers: bool = False, verbose: boo
 class Trainer:
     """Trains LightningModules. Arguments: see `stoker.compat.lightning_words`.
 
-    callback_metrics: the newest value of everything that was logged. Raises InvalidSpec for arguments that cannot be followed.
+    callback_metrics: the newest value of everything that was logged. Raises InvalidSpec for arguments
+        that cannot be followed.
     """
 
     def __init__(self, **words: object) -> None:
         self.plan: Plan = plan(words)
         self.callbacks = list(self.plan.callbacks)
-        self.inner = OurTrainer(seed=_seed, epochs=self.plan.epochs, steps=self.plan.steps, precision=self.plan.precision,
-                                accumulate=self.plan.accumulate, clip=self.plan.clip, eval_every=self.plan.eval_every,
-                                callbacks=[_Moments(self)], engine={"device": self.plan.device}, log=self.plan.log)
+        self.inner = OurTrainer(
+            seed=_seed,
+            epochs=self.plan.epochs,
+            steps=self.plan.steps,
+            precision=self.plan.precision,
+            accumulate=self.plan.accumulate,
+            clip=self.plan.clip,
+            eval_every=self.plan.eval_every,
+            callbacks=[_Moments(self)],
+            engine={"device": self.plan.device},
+            log=self.plan.log,
+        )
         self.inner._most_train, self.inner._most_test = self.plan.most_train, self.plan.most_validated
         self.logger = self.plan.logger
         self.logger.engine = self.engine
         self.callback_metrics: dict[str, torch.Tensor] = {}
         self.task: _ModuleTask | None = None
         self._validates = False
-        self.checkpoint_callback = next((each for each in self.callbacks if isinstance(each, ModelCheckpoint)), None)
+        self.checkpoint_callback = next(
+            (each for each in self.callbacks if isinstance(each, ModelCheckpoint)), None
+        )
         for each in self.callbacks:
             if isinstance(each, ModelCheckpoint):
                 each.folder = str(self.engine._core.keeper.root)
@@ -137,23 +172,38 @@ class Trainer:
         if value:
             self.inner.stop()
 
-    def fit(self, model: LightningModule, train_dataloaders: object = None, val_dataloaders: object = None, datamodule: object = None,
-            ckpt_path: object = None, **old: object) -> None:
+    def fit(
+        self,
+        model: LightningModule,
+        train_dataloaders: object = None,
+        val_dataloaders: object = None,
+        datamodule: object = None,
+        ckpt_path: object = None,
+        **old: object,
+    ) -> None:
         """Train, or go on where the run was. Loaders come from the arguments, the datamodule or the module.
 
-        Raises InvalidSpec for a module without training_step or optimizers, or one that replaces parts of the loop.
+        Raises InvalidSpec for a module without training_step or optimizers,
+        or one that replaces parts of the loop.
         """
         if isinstance(train_dataloaders, LightningDataModule):
             datamodule, train_dataloaders = train_dataloaders, None
         if ckpt_path not in (None, "last", "best"):
-            raise InvalidSpec(f"fit(ckpt_path={ckpt_path!r}): Stoker resumes by itself and reads its own checkpoints.",
-                              hint="Leave ckpt_path out; weights alone: model = Net.load_from_checkpoint(path)")
+            raise InvalidSpec(
+                f"fit(ckpt_path={ckpt_path!r}): Stoker resumes by itself and reads its own checkpoints.",
+                hint="Leave ckpt_path out; weights alone: model = Net.load_from_checkpoint(path)",
+            )
         check(model)
         for each in self.callbacks:
             check_hooks(each)
         if not model.automatic_optimization and self.plan.accumulate > 1:
-            raise InvalidSpec("Trainer(accumulate_grad_batches=...) with automatic_optimization = False: the module accumulates by itself.",
-                              hint="Take accumulate_grad_batches out.")
+            raise InvalidSpec(
+                (
+                    "Trainer(accumulate_grad_batches=...) with automatic_optimization = False: "
+                    "the module accumulates by itself."
+                ),
+                hint="Take accumulate_grad_batches out.",
+            )
         source = self._prepared(model, datamodule, "fit")
         train = train_dataloaders if train_dataloaders is not None else old.get("train_dataloader")
         train = train if train is not None else loader_of(source, "train_dataloader", "tng_dataloader")
@@ -161,18 +211,33 @@ class Trainer:
         if train is None:
             raise InvalidSpec(f"There is no train_dataloader to train {type(model).__name__} with.",
                               hint="trainer.fit(model, loader)")
-        self._validates = test is not None and overrides(model, "validation_step") and self.plan.most_validated != 0
+        self._validates = (
+            test is not None and overrides(model, "validation_step") and self.plan.most_validated != 0
+        )
         self.task = _ModuleTask(self, model, "validation")
         self.inner.fit(self.task, only_loader(train, "train"), only_loader(test) if self._validates else None)
 
-    def validate(self, model: LightningModule | None = None, dataloaders: object = None, datamodule: object = None,
-                 ckpt_path: object = None, **options: object) -> list[dict[str, float]]:
+    def validate(
+        self,
+        model: LightningModule | None = None,
+        dataloaders: object = None,
+        datamodule: object = None,
+        ckpt_path: object = None,
+        **options: object,
+    ) -> list[dict[str, float]]:
         """Evaluate with validation_step. Returns a list with the means. ckpt_path: as for `test`."""
         return self._evaluate(model, dataloaders, datamodule, "validation", ckpt_path)
 
-    def test(self, model: LightningModule | None = None, dataloaders: object = None, datamodule: object = None,
-             ckpt_path: object = None, **options: object) -> list[dict[str, float]]:
-        """Evaluate with test_step. Returns a list with the means. Weights are those of now, or of the module that is given.
+    def test(
+        self,
+        model: LightningModule | None = None,
+        dataloaders: object = None,
+        datamodule: object = None,
+        ckpt_path: object = None,
+        **options: object,
+    ) -> list[dict[str, float]]:
+        """Evaluate with test_step. Returns a list with the means.
+        Weights are those of now, or of the module that is given.
 
         ckpt_path: "best" loads the best checkpoint of this run into the module, a path that checkpoint.
         Raises StateError if there is no such checkpoint.
@@ -184,9 +249,16 @@ class Trainer:
                   ckpt_path: object) -> list[dict[str, float]]:
         module = model if model is not None else self.task.model if self.task else None
         if module is None:
-            raise InvalidSpec("There is no model yet.", hint=f"trainer.{'test' if kind == 'test' else 'validate'}(model, loader)")
+            raise InvalidSpec(
+                "There is no model yet.",
+                hint=f"trainer.{'test' if kind == 'test' else 'validate'}(model, loader)",
+            )
         source = self._prepared(module, datamodule, "test" if kind == "test" else "validate")
-        loader = loaders if loaders is not None else loader_of(source, f"{'val' if kind == 'validation' else kind}_dataloader")
+        loader = (
+            loaders
+            if loaders is not None
+            else loader_of(source, f"{'val' if kind == 'validation' else kind}_dataloader")
+        )
         if loader is None or not overrides(module, f"{kind}_step"):
             raise InvalidSpec(f"{type(module).__name__} has no {kind}_step, or no loader for it.")
         before, self.task = self.task, _ModuleTask(self, module, kind)
@@ -214,14 +286,23 @@ class Trainer:
             core.keeper.wait()
             self.engine.barrier()
             if core.keeper.best is None:
-                raise StateError('ckpt_path="best": this run has no best checkpoint.', hint="ModelCheckpoint(monitor=...) keeps one.")
+                raise StateError(
+                    'ckpt_path="best": this run has no best checkpoint.',
+                    hint="ModelCheckpoint(monitor=...) keeps one.",
+                )
         said = start_from(core.keeper.root if asked == "best" else Path(asked), [module])
         if self.is_global_zero:
             say(said)
 
-    def predict(self, model: LightningModule | None = None, dataloaders: object = None, datamodule: object = None,
-                **options: object) -> list[object]:
-        """What predict_step (or the model itself) gives for each batch of this rank. Raises InvalidSpec without a loader."""
+    def predict(
+        self,
+        model: LightningModule | None = None,
+        dataloaders: object = None,
+        datamodule: object = None,
+        **options: object,
+    ) -> list[object]:
+        """What predict_step (or the model itself) gives for each batch of this rank.
+        Raises InvalidSpec without a loader."""
         module = model if model is not None else self.task.model
         module.to(self.engine.device)
         source = self._prepared(module, datamodule, "predict")
@@ -230,13 +311,19 @@ class Trainer:
             raise InvalidSpec("There is no predict_dataloader.", hint="trainer.predict(model, loader)")
         step = module.predict_step if hasattr(module, "predict_step") else lambda batch, n: module(batch)
         with self.engine.eval(module):
-            return [call_with(step, batch, n, 0) for n, batch in enumerate(self.engine.batches(only_loader(loader, "predict")))]
+            return [
+                call_with(step, batch, n, 0)
+                for n, batch in enumerate(self.engine.batches(only_loader(loader, "predict")))
+            ]
 
     def save_checkpoint(self, filepath: str | Path, *args: object, **options: object) -> None:
-        """Write the module's weights as a safetensors file of this name, for `load_from_checkpoint`. The run's checkpoints are Stoker's."""
+        """Write the module's weights as a safetensors file of this name, for `load_from_checkpoint`.
+        The run's checkpoints are Stoker's."""
         self.engine.export(filepath, self.task.model)
 
-    def log_value(self, name: str, value: object, on_step: bool | None, on_epoch: bool | None, size: int | None) -> None:
+    def log_value(
+        self, name: str, value: object, on_step: bool | None, on_epoch: bool | None, size: int | None
+    ) -> None:
         """See LightningModule.log."""
         self.task.log_value(name, value, on_step, on_epoch, size)
 
@@ -266,7 +353,8 @@ class Trainer:
 
 
 class _Moments:
-    """The callback that turns the moments of Stoker's Trainer into Lightning's. Its state is that of the user's callbacks."""
+    """The callback that turns the moments of Stoker's Trainer into Lightning's.
+    Its state is that of the user's callbacks."""
 
     def __init__(self, front: Trainer) -> None:
         self.front = front
@@ -285,17 +373,23 @@ class _Moments:
 
     def state_dict(self) -> dict:
         states = [each.state_dict() if hasattr(each, "state_dict") else {} for each in self.front.callbacks]
-        return {"callbacks": states, "metrics": {name: float(value) for name, value in self.front.callback_metrics.items()}}
+        return {
+            "callbacks": states,
+            "metrics": {name: float(value) for name, value in self.front.callback_metrics.items()},
+        }
 
     def load_state_dict(self, state: dict) -> None:
         for each, own in zip(self.front.callbacks, state["callbacks"], strict=True):
             if hasattr(each, "load_state_dict"):
                 each.load_state_dict(own)
-        self.front.callback_metrics.update({name: torch.tensor(value) for name, value in state["metrics"].items()})
+        self.front.callback_metrics.update(
+            {name: torch.tensor(value) for name, value in state["metrics"].items()}
+        )
 
 
 class ByHand:
-    """An optimizer in the hands of a module with `automatic_optimization = False`; attributes are the optimizer's."""
+    """An optimizer in the hands of a module with `automatic_optimization = False`;
+    attributes are the optimizer's."""
 
     def __init__(self, engine: Engine, optimizer: Optimizer) -> None:
         self.__dict__.update(_engine=engine, optimizer=optimizer)
@@ -364,7 +458,11 @@ class _ModuleTask(Task):
         number = core.micro.number // self.engine.ranks
         self._phase, self._batch = "training", batch
         self.front.tell("on_train_batch_start", batch, number, 0)
-        outputs = self._by_hand(batch, number) if not self.model.automatic_optimization else self._by_rule(batch, number)
+        outputs = (
+            self._by_hand(batch, number)
+            if not self.model.automatic_optimization
+            else self._by_rule(batch, number)
+        )
         if self._collects:
             self._kept_outputs.append(outputs)
         self.front.tell("on_train_batch_end", outputs, batch, number, 0)
@@ -398,13 +496,19 @@ class _ModuleTask(Task):
         return output
 
     def _output(self, result: object) -> tuple[torch.Tensor | None, dict]:
-        """(loss, what an epoch's end gets) of what a training step returned. Old entries `log` and `progress_bar` are logged."""
+        """(loss, what an epoch's end gets) of what a training step returned.
+        Old entries `log` and `progress_bar` are logged."""
         if not isinstance(result, dict):
             return result, {} if result is None else {"loss": result.detach()}
         for name, value in {**result.get("progress_bar", {}), **result.get("log", {})}.items():
             self.log_value(name, value, None, None, None)
-        own = {name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in result.items()}
-        return result.get("loss"), {name: value for name, value in own.items() if name not in ("log", "progress_bar")}
+        own = {
+            name: value.detach() if isinstance(value, torch.Tensor) else value
+            for name, value in result.items()
+        }
+        return result.get("loss"), {
+            name: value for name, value in own.items() if name not in ("log", "progress_bar")
+        }
 
     def score(self, batch: object) -> dict[str, torch.Tensor]:
         number = self.engine._core.micro.number // self.engine.ranks
@@ -427,14 +531,20 @@ class _ModuleTask(Task):
         for name in old:
             result = getattr(self.model, name)(self._outputs)
             if isinstance(result, dict):
-                self._logged.update({n: torch.as_tensor(v) for n, v in {**numbers(result), **result.get("log", {})}.items()})
+                self._logged.update(
+                    {n: torch.as_tensor(v) for n, v in {**numbers(result), **result.get("log", {})}.items()}
+                )
         self.front.tell(f"on_{self.kind}_epoch_end")
         self._phase, self._outputs = "", []
-        found = {name: self.engine.average(value.float().mean().item()) for name, value in self._logged.items()}
+        found = {
+            name: self.engine.average(value.float().mean().item()) for name, value in self._logged.items()
+        }
         self.front.callback_metrics.update({name: torch.tensor(value) for name, value in found.items()})
         return {**scores, **found}
 
-    def log_value(self, name: str, value: object, on_step: bool | None, on_epoch: bool | None, size: int | None) -> None:
+    def log_value(
+        self, name: str, value: object, on_step: bool | None, on_epoch: bool | None, size: int | None
+    ) -> None:
         number = torch.as_tensor(value).detach()
         if self._phase == "training":
             step, epoch = on_step is None or on_step, bool(on_epoch)
@@ -468,10 +578,14 @@ class _ModuleTask(Task):
 
     def end_epoch(self) -> None:
         """Means of what was logged with on_epoch, and the old training_epoch_end."""
-        found = self.front.inner._means({name: (float(total), weight) for name, (total, weight) in self._means.items()})
+        found = self.front.inner._means(
+            {name: (float(total), weight) for name, (total, weight) in self._means.items()}
+        )
         self._means.clear()
         for name, value in found.items():
-            self.front.callback_metrics[name] = self.front.callback_metrics[name.removesuffix("_epoch")] = torch.tensor(value)
+            self.front.callback_metrics[name] = self.front.callback_metrics[name.removesuffix("_epoch")] = (
+                torch.tensor(value)
+            )
         if found:
             self.engine.log(**found)
         if self._collects:

@@ -1,4 +1,5 @@
-"""Callbacks and loggers of PyTorch Lightning: early stopping, the best checkpoint, numbers into metrics.jsonl."""
+"""Callbacks and loggers of PyTorch Lightning:
+early stopping, the best checkpoint, numbers into metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ COUNTERS = ("best", "wait_count", "stopped_epoch")
 
 
 class Callback:
-    """What a callback may define. Called are the methods below; state_dict and load_state_dict are saved and restored."""
+    """What a callback may define. Called are the methods below;
+    state_dict and load_state_dict are saved and restored."""
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Called once in each start."""
@@ -38,10 +40,14 @@ class Callback:
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Called after an epoch."""
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: object, batch_idx: int
+    ) -> None:
         """Called before each micro-batch."""
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
+    ) -> None:
         """Called after each micro-batch."""
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -77,7 +83,8 @@ class Callback:
 
 
 class _Watches(Callback):
-    """Looks at one metric after each epoch that had an evaluation; after each epoch where there is none at all."""
+    """Looks at one metric after each epoch that had an evaluation;
+    after each epoch where there is none at all."""
 
     def __init__(self, monitor: str | None, mode: str) -> None:
         if mode not in ("min", "max", "auto"):
@@ -114,10 +121,18 @@ class _Watches(Callback):
 
 
 class EarlyStopping(_Watches):
-    """Stops the training when `monitor` has not improved by more than `min_delta` in `patience` evaluations, or is not finite."""
+    """Stops the training when `monitor` has not improved by more than `min_delta` in `patience` evaluations,
+    or is not finite."""
 
-    def __init__(self, monitor: str = "val_loss", min_delta: float = 0.0, patience: int = 3, verbose: bool = False, mode: str = "auto",
-                 **options: object) -> None:
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        min_delta: float = 0.0,
+        patience: int = 3,
+        verbose: bool = False,
+        mode: str = "auto",
+        **options: object,
+    ) -> None:
         super().__init__(monitor, mode)
         self.min_delta = abs(min_delta)
         self.patience = patience
@@ -144,10 +159,18 @@ class EarlyStopping(_Watches):
 
 
 class ModelCheckpoint(_Watches):
-    """Keeps the checkpoint with the best `monitor`, beside the newest ones that Stoker keeps anyway. File names are Stoker's."""
+    """Keeps the checkpoint with the best `monitor`, beside the newest ones that Stoker keeps anyway.
+    File names are Stoker's."""
 
-    def __init__(self, dirpath: object = None, filename: object = None, monitor: str | None = None, verbose: bool = False,
-                 mode: str = "auto", **options: object) -> None:
+    def __init__(
+        self,
+        dirpath: object = None,
+        filename: object = None,
+        monitor: str | None = None,
+        verbose: bool = False,
+        mode: str = "auto",
+        **options: object,
+    ) -> None:
         super().__init__(monitor, mode)
 
     def look(self, trainer: Trainer) -> None:
@@ -178,13 +201,17 @@ class Experiment:
         self._logger = logger
         self._told = False
 
-    def add_scalar(self, tag: str, value: object, global_step: int | None = None, *args: object, **options: object) -> None:
+    def add_scalar(
+        self, tag: str, value: object, global_step: int | None = None, *args: object, **options: object
+    ) -> None:
         """A number into metrics.jsonl."""
         self._logger.log_metrics({tag: value})
 
     def log(self, values: dict[str, object], *args: object, **options: object) -> None:
         """Numbers into metrics.jsonl, in W&B's words; other values are left out."""
-        self._logger.log_metrics({name: value for name, value in values.items() if isinstance(value, int | float)})
+        self._logger.log_metrics(
+            {name: value for name, value in values.items() if isinstance(value, int | float)}
+        )
 
     def __getattr__(self, name: str) -> object:
         if not name.startswith(("add_", "log")):
@@ -200,7 +227,9 @@ class Experiment:
 class Logger:
     """Any logger: its numbers go into metrics.jsonl of the run."""
 
-    def __init__(self, save_dir: object = None, name: str | None = "default", version: object = None, **options: object) -> None:
+    def __init__(
+        self, save_dir: object = None, name: str | None = "default", version: object = None, **options: object
+    ) -> None:
         self.save_dir = save_dir
         self.name = name
         self.version = version
@@ -230,10 +259,18 @@ class CSVLogger(Logger):
 
 
 class WandbLogger(Logger):
-    """As `Logger`; the numbers go to Weights & Biases too. Project and name of the W&B run: WANDB_PROJECT and WANDB_NAME come first."""
+    """As `Logger`; the numbers go to Weights & Biases too. Project and name of the W&B run:
+    WANDB_PROJECT and WANDB_NAME come first."""
 
-    def __init__(self, name: str | None = None, save_dir: object = None, version: object = None, offline: bool = False,
-                 project: str | None = None, **options: object) -> None:
+    def __init__(
+        self,
+        name: str | None = None,
+        save_dir: object = None,
+        version: object = None,
+        offline: bool = False,
+        project: str | None = None,
+        **options: object,
+    ) -> None:
         super().__init__(save_dir, name, version, **options)
         wanted = {"WANDB_PROJECT": project, "WANDB_NAME": name, "WANDB_MODE": "offline" if offline else None}
         for variable, value in wanted.items():

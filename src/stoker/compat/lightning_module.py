@@ -1,4 +1,5 @@
-"""`LightningModule` and `LightningDataModule` of PyTorch Lightning, without Lightning: what a module inherits and calls."""
+"""`LightningModule` and `LightningDataModule` of PyTorch Lightning, without Lightning:
+what a module inherits and calls."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Remembers:
     """`save_hyperparameters`: the arguments of __init__ as `self.hparams`."""
 
     def save_hyperparameters(self, *names: object, ignore: object = (), logger: bool = True) -> None:
-        """Take the arguments of the calling __init__, those of `names` only if some are given; a Namespace or a dict is taken as it is."""
+        """Take the arguments of the calling __init__, those of `names` only if some are given;
+        a Namespace or a dict is taken as it is."""
         left = {ignore} if isinstance(ignore, str) else set(ignore or ())
         if names and not isinstance(names[0], str):
             found = dict(vars(names[0]) if isinstance(names[0], Namespace) else names[0])
@@ -51,7 +53,9 @@ class Remembers:
             found = {name: arguments.locals[name] for name in arguments.args[1:]}
             found.update(arguments.locals.get(arguments.keywords, {}) if arguments.keywords else {})
             found = {name: value for name, value in found.items() if not names or name in names}
-        self.__dict__["_hparams"] = Hparams(**{**vars(self.hparams), **{n: v for n, v in found.items() if n not in left}})
+        self.__dict__["_hparams"] = Hparams(
+            **{**vars(self.hparams), **{n: v for n, v in found.items() if n not in left}}
+        )
 
     @property
     def hparams(self) -> Hparams:
@@ -64,8 +68,10 @@ class Remembers:
 
 
 class LightningModule(Remembers, nn.Module):
-    """A model with its training. Called are: training_step, validation_step, test_step, predict_step, configure_optimizers, the
-    *_dataloader methods, prepare_data, setup, the on_* hooks below, and the *_epoch_end methods of Lightning 1."""
+    """A model with its training. Called are: training_step, validation_step, test_step, predict_step,
+    configure_optimizers, the
+    *_dataloader methods, prepare_data, setup, the on_* hooks below,
+    and the *_epoch_end methods of Lightning 1."""
 
     automatic_optimization = True
 
@@ -106,13 +112,24 @@ class LightningModule(Remembers, nn.Module):
         """The logger of the Trainer."""
         return self.trainer.logger
 
-    def log(self, name: str, value: object, prog_bar: bool = False, logger: bool = True, on_step: bool | None = None,
-            on_epoch: bool | None = None, *, batch_size: int | None = None, **options: object) -> None:
+    def log(
+        self,
+        name: str,
+        value: object,
+        prog_bar: bool = False,
+        logger: bool = True,
+        on_step: bool | None = None,
+        on_epoch: bool | None = None,
+        *,
+        batch_size: int | None = None,
+        **options: object,
+    ) -> None:
         """Write a number into metrics.jsonl; in an evaluation its mean over all samples and ranks.
 
-        on_step: at each step (default in training). on_epoch: the mean over the epoch. With both, the names end in _step and _epoch.
-        batch_size: weight in the mean; by default the batch's first dimension. options: for code that names them; means are always those
-        over all ranks.
+        on_step: at each step (default in training). on_epoch: the mean over the epoch. With both, the
+            names end in _step and _epoch.
+        batch_size: weight in the mean; by default the batch's first dimension. options: for code that
+            names them; means are always those over all ranks.
         """
         self.trainer.log_value(name, value, on_step, on_epoch, batch_size)
 
@@ -161,9 +178,11 @@ class LightningModule(Remembers, nn.Module):
         self.train()
 
     @classmethod
-    def load_from_checkpoint(cls, checkpoint_path: str | Path, map_location: object = None, strict: bool = True,
-                             **hparams: object) -> LightningModule:
-        """A module with these arguments of __init__, and the weights of a file of `Trainer.save_checkpoint` or of a checkpoint.
+    def load_from_checkpoint(
+        cls, checkpoint_path: str | Path, map_location: object = None, strict: bool = True, **hparams: object
+    ) -> LightningModule:
+        """A module with these arguments of __init__, and the weights of a file of `Trainer.save_checkpoint`
+        or of a checkpoint.
 
         Raises StateError if they are those of another module; with strict=False what fits is taken.
         """

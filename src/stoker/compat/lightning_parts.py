@@ -1,4 +1,5 @@
-"""What a LightningModule returns and defines, made sense of: optimizers and schedulers, loaders, steps with more or fewer arguments."""
+"""What a LightningModule returns and defines, made sense of:
+optimizers and schedulers, loaders, steps with more or fewer arguments."""
 
 from __future__ import annotations
 
@@ -14,9 +15,22 @@ from stoker.compat.lightning_callbacks import Callback
 from stoker.compat.lightning_module import LightningModule
 from stoker.engine.errors import InvalidSpec
 
-REPLACED = ("optimizer_step", "optimizer_zero_grad", "backward", "lr_scheduler_step", "configure_gradient_clipping", "tbptt_split_batch",
-            "transfer_batch_to_device", "training_end", "training_step_end", "validation_step_end", "test_step_end", "configure_callbacks",
-            "configure_model", "configure_sharded_model")  # parts of a loop that is Stoker's here
+REPLACED = (
+    "optimizer_step",
+    "optimizer_zero_grad",
+    "backward",
+    "lr_scheduler_step",
+    "configure_gradient_clipping",
+    "tbptt_split_batch",
+    "transfer_batch_to_device",
+    "training_end",
+    "training_step_end",
+    "validation_step_end",
+    "test_step_end",
+    "configure_callbacks",
+    "configure_model",
+    "configure_sharded_model",
+)  # parts of a loop that is Stoker's here
 CALLED = {name for name in dir(Callback) if name.startswith("on_")}
 TAKE_IT_OUT = "Remove it, or write the loop with stoker.Engine."
 
@@ -27,17 +41,28 @@ def split(found: object) -> tuple[list[Optimizer], list[dict]]:
         return [found], []
     if isinstance(found, dict):
         if found.get("frequency", 1) != 1:
-            raise InvalidSpec("configure_optimizers: Stoker does not support `frequency` (optimizers that take turns).",
-                              hint="Set automatic_optimization = False and step them in training_step.")
+            raise InvalidSpec(
+                "configure_optimizers: Stoker does not support `frequency` (optimizers that take turns).",
+                hint="Set automatic_optimization = False and step them in training_step.",
+            )
         own = found.get("lr_scheduler")
         return [found["optimizer"]], [] if own is None else [_entry(own, found.get("monitor"))]
-    if isinstance(found, list | tuple) and len(found) == 2 and all(isinstance(each, list | tuple) for each in found):
+    if (
+        isinstance(found, list | tuple)
+        and len(found) == 2
+        and all(isinstance(each, list | tuple) for each in found)
+    ):
         return list(found[0]), [_entry(each, None) for each in found[1]]
     if isinstance(found, list | tuple) and found:
         parts = [split(each) for each in found]
-        return [each for optimizers, _ in parts for each in optimizers], [each for _, entries in parts for each in entries]
-    raise InvalidSpec(f"configure_optimizers returned {type(found).__name__}: it must return an optimizer, a list of optimizers, "
-                      "or two lists (optimizers, schedulers).")
+        return [each for optimizers, _ in parts for each in optimizers], [
+            each for _, entries in parts for each in entries
+        ]
+    raise InvalidSpec(
+        f"configure_optimizers returned {type(found).__name__}: it must return an optimizer, a list of "
+        "optimizers, "
+        "or two lists (optimizers, schedulers)."
+    )
 
 
 def _entry(given: object, monitor: str | None) -> dict:
@@ -51,8 +76,13 @@ def check(model: LightningModule) -> None:
         raise InvalidSpec(f"fit takes a LightningModule with a training_step, not a {type(model).__name__}.")
     for name in REPLACED:
         if hasattr(model, name):
-            raise InvalidSpec(f"{type(model).__name__}.{name} replaces a part of Lightning's loop, which Stoker's Trainer does not call.",
-                              hint=TAKE_IT_OUT)
+            raise InvalidSpec(
+                (
+                    f"{type(model).__name__}.{name} replaces a part of Lightning's loop, which Stoker's "
+                    "Trainer does not call."
+                ),
+                hint=TAKE_IT_OUT,
+            )
     check_hooks(model)
 
 
@@ -61,7 +91,9 @@ def check_hooks(thing: object) -> None:
     kind = type(thing)
     for name in dir(kind):
         if name.startswith("on_") and name not in CALLED and callable(getattr(kind, name)):
-            raise InvalidSpec(f"{kind.__name__}.{name} is a hook that Stoker's Trainer does not call.", hint=TAKE_IT_OUT)
+            raise InvalidSpec(
+                f"{kind.__name__}.{name} is a hook that Stoker's Trainer does not call.", hint=TAKE_IT_OUT
+            )
 
 
 def overrides(model: object, name: str) -> bool:
@@ -99,13 +131,19 @@ def only_loader(loaders: object, use: str = "evaluate") -> Iterable | None:
     several = list(loaders.values()) if isinstance(loaders, dict) else loaders
     if isinstance(several, list | tuple) and several and hasattr(several[0], "dataset"):
         if len(several) > 1:
-            raise InvalidSpec(f"The script passes {len(several)} loaders to {use} with; Stoker's Trainer supports one.",
-                              hint="torch.utils.data.ConcatDataset joins datasets.")
+            raise InvalidSpec(
+                f"The script passes {len(several)} loaders to {use} with; Stoker's Trainer supports one.",
+                hint="torch.utils.data.ConcatDataset joins datasets.",
+            )
         return several[0]
     return loaders
 
 
 def numbers(result: dict) -> dict[str, object]:
     """The entries that are single numbers."""
-    single = {name: value for name, value in result.items() if isinstance(value, torch.Tensor) and value.numel() == 1}
+    single = {
+        name: value
+        for name, value in result.items()
+        if isinstance(value, torch.Tensor) and value.numel() == 1
+    }
     return {**{name: value for name, value in result.items() if isinstance(value, int | float)}, **single}

@@ -1,4 +1,5 @@
-"""The arguments of Lightning's Trainer, of all its versions, as a plan for Stoker's. What cannot be followed is refused or said."""
+"""The arguments of Lightning's Trainer, of all its versions, as a plan for Stoker's.
+What cannot be followed is refused or said."""
 
 from __future__ import annotations
 
@@ -12,30 +13,82 @@ from stoker.engine.errors import InvalidSpec
 from stoker.engine.progress import say
 
 # argument of an old version: its newest name
-RENAMED = {"max_nb_epochs": "max_epochs", "nb_gpu_nodes": "num_nodes", "num_gpu_nodes": "num_nodes", "distributed_backend": "strategy",
-           "gradient_clip": "gradient_clip_val", "train_percent_check": "limit_train_batches", "val_percent_check": "limit_val_batches",
-           "test_percent_check": "limit_test_batches", "min_nb_epochs": "min_epochs", "overfit_pct": "overfit_batches",
-           "check_val_every_n_epochs": "check_val_every_n_epoch"}
+RENAMED = {
+    "max_nb_epochs": "max_epochs",
+    "nb_gpu_nodes": "num_nodes",
+    "num_gpu_nodes": "num_nodes",
+    "distributed_backend": "strategy",
+    "gradient_clip": "gradient_clip_val",
+    "train_percent_check": "limit_train_batches",
+    "val_percent_check": "limit_val_batches",
+    "test_percent_check": "limit_test_batches",
+    "min_nb_epochs": "min_epochs",
+    "overfit_pct": "overfit_batches",
+    "check_val_every_n_epochs": "check_val_every_n_epoch",
+}
 # has no meaning here, or is always so: left out without a word
 WITHOUT_EFFECT = {
-    "default_root_dir", "default_save_path", "weights_save_path", "log_every_n_steps", "row_log_interval", "log_save_interval",
-    "enable_progress_bar", "progress_bar_refresh_rate", "show_progress_bar", "enable_model_summary", "weights_summary",
-    "enable_checkpointing", "checkpoint_callback", "num_sanity_val_steps", "nb_sanity_val_steps", "deterministic", "benchmark",
-    "profiler", "replace_sampler_ddp", "use_distributed_sampler", "process_position", "print_nan_grads",
-    "move_metrics_to_cpu", "terminate_on_nan", "detect_anomaly", "inference_mode",
-    "barebones", "amp_level", "amp_backend", "auto_lr_find", "auto_scale_batch_size", "auto_select_gpus",
-    "flush_logs_every_n_steps", "track_grad_norm", "log_gpu_memory",
-    "num_processes", "devices", "gpus", "experiment", "limit_predict_batches",
+    "default_root_dir",
+    "default_save_path",
+    "weights_save_path",
+    "log_every_n_steps",
+    "row_log_interval",
+    "log_save_interval",
+    "enable_progress_bar",
+    "progress_bar_refresh_rate",
+    "show_progress_bar",
+    "enable_model_summary",
+    "weights_summary",
+    "enable_checkpointing",
+    "checkpoint_callback",
+    "num_sanity_val_steps",
+    "nb_sanity_val_steps",
+    "deterministic",
+    "benchmark",
+    "profiler",
+    "replace_sampler_ddp",
+    "use_distributed_sampler",
+    "process_position",
+    "print_nan_grads",
+    "move_metrics_to_cpu",
+    "terminate_on_nan",
+    "detect_anomaly",
+    "inference_mode",
+    "barebones",
+    "amp_level",
+    "amp_backend",
+    "auto_lr_find",
+    "auto_scale_batch_size",
+    "auto_select_gpus",
+    "flush_logs_every_n_steps",
+    "track_grad_norm",
+    "log_gpu_memory",
+    "num_processes",
+    "devices",
+    "gpus",
+    "experiment",
+    "limit_predict_batches",
 }
 # would change the training and is not followed: refused, unless its value asks for nothing
 NOT_FOLLOWED = {
-    "min_epochs": "an early stop does not wait for it", "min_steps": "an early stop does not wait for it",
-    "resume_from_checkpoint": "Stoker resumes by itself and reads its own checkpoints", "plugins": "plugins are not used",
-    "reload_dataloaders_every_n_epochs": "loaders are made once", "reload_dataloaders_every_epoch": "loaders are made once",
-    "stochastic_weight_avg": "weights are not averaged", "sync_batchnorm": "each rank normalizes its own batch",
+    "min_epochs": "an early stop does not wait for it",
+    "min_steps": "an early stop does not wait for it",
+    "resume_from_checkpoint": "Stoker resumes by itself and reads its own checkpoints",
+    "plugins": "plugins are not used",
+    "reload_dataloaders_every_n_epochs": "loaders are made once",
+    "reload_dataloaders_every_epoch": "loaders are made once",
+    "stochastic_weight_avg": "weights are not averaged",
+    "sync_batchnorm": "each rank normalizes its own batch",
 }
 SINKS = {TensorBoardLogger: "tensorboard", WandbLogger: "wandb"}
-PRECISIONS = {"32": "fp32", "32-true": "fp32", "16": "fp16", "16-mixed": "fp16", "bf16": "bf16", "bf16-mixed": "bf16"}
+PRECISIONS = {
+    "32": "fp32",
+    "32-true": "fp32",
+    "16": "fp16",
+    "16-mixed": "fp16",
+    "bf16": "bf16",
+    "bf16-mixed": "bf16",
+}
 DEVICES = ("auto", "cpu", "gpu", "cuda", "mps")
 ONE_MACHINE = {"ddp": "", "ddp_cpu": "", "ddp_spawn": "", "ddp_find_unused_parameters_true": "",
                "ddp_find_unused_parameters_false": "", "auto": "", "single_device": "",
@@ -45,7 +98,8 @@ ONE_MACHINE = {"ddp": "", "ddp_cpu": "", "ddp_spawn": "", "ddp_find_unused_param
 
 @dataclass
 class Plan:
-    """What Stoker's Trainer is made with. most_train, most_validated, most_tested: batches of a loop; a float is a share of them."""
+    """What Stoker's Trainer is made with. most_train, most_validated, most_tested: batches of a loop;
+    a float is a share of them."""
 
     epochs: int | None = None
     steps: int | None = None
@@ -63,19 +117,28 @@ class Plan:
 
 
 def plan(given: dict[str, object]) -> Plan:
-    """Arguments read: max_epochs, max_steps, precision, accumulate_grad_batches, gradient_clip_val, gpus, devices, accelerator, num_nodes,
-    strategy, check_val_every_n_epoch, limit_train_batches, limit_val_batches, limit_test_batches, fast_dev_run, callbacks,
-    early_stop_callback, logger, and their old names. Raises InvalidSpec, which names the argument."""
-    words = {RENAMED.get(name, name): float(value) if name.endswith("_percent_check") else value for name, value in given.items()}
+    """Arguments read: max_epochs, max_steps, precision, accumulate_grad_batches, gradient_clip_val, gpus,
+    devices, accelerator, num_nodes, strategy, check_val_every_n_epoch, limit_train_batches,
+    limit_val_batches, limit_test_batches, fast_dev_run, callbacks, early_stop_callback, logger, and their old
+    names. Raises InvalidSpec, which names the argument."""
+    words = {
+        RENAMED.get(name, name): float(value) if name.endswith("_percent_check") else value
+        for name, value in given.items()
+    }
     take = words.pop
     _refuse_not_followed(words)
     made = Plan(accumulate=_whole(take("accumulate_grad_batches", 1), "accumulate_grad_batches"))
     made.clip = take("gradient_clip_val", None) or None
     made.eval_every = take("check_val_every_n_epoch", 1) or 1
     kinds = ("limit_train_batches", "limit_val_batches", "limit_test_batches")
-    made.most_train, made.most_validated, made.most_tested = (_limit(take(name, None), name) for name in kinds)
+    made.most_train, made.most_validated, made.most_tested = (
+        _limit(take(name, None), name) for name in kinds
+    )
     if made.most_train == 0:
-        raise InvalidSpec("Trainer(limit_train_batches=0): that trains nothing.", hint="trainer.validate(model, loader) evaluates.")
+        raise InvalidSpec(
+            "Trainer(limit_train_batches=0): that trains nothing.",
+            hint="trainer.validate(model, loader) evaluates.",
+        )
     made.epochs, made.steps = _length(take("max_epochs", None), take("max_steps", None))
     made.device = _device(words, take("accelerator", None))
     made.precision = _precision(take("precision", 32), take("use_amp", False), made.device)
@@ -92,13 +155,19 @@ def plan(given: dict[str, object]) -> Plan:
     kept = words.get("checkpoint_callback")
     made.callbacks += [kept] if hasattr(kept, "on_validation_end") else []
     logger = take("logger", None)
-    loggers = [each for each in (logger if isinstance(logger, list | tuple) else [logger]) if isinstance(each, Logger)]
+    loggers = [
+        each
+        for each in (logger if isinstance(logger, list | tuple) else [logger])
+        if isinstance(each, Logger)
+    ]
     made.logger = loggers[0] if loggers else Logger()
     made.log = [sink for kind, sink in SINKS.items() if any(isinstance(each, kind) for each in loggers)]
     if take("val_check_interval", 1.0) not in (1.0, None):
         say("val_check_interval is ignored: evaluations come at the end of epochs")
     if take("gradient_clip_algorithm", "norm") not in ("norm", None):
-        raise InvalidSpec("Trainer(gradient_clip_algorithm='value'): gradients are clipped by their norm only.")
+        raise InvalidSpec(
+            "Trainer(gradient_clip_algorithm='value'): gradients are clipped by their norm only."
+        )
     if take("overfit_batches", 0):
         raise InvalidSpec("Trainer(overfit_batches=...): give fit a small loader instead.")
     unknown = sorted(set(words) - WITHOUT_EFFECT)
@@ -119,13 +188,17 @@ def _length(epochs: int | None, steps: int | None) -> tuple[int | None, int | No
 
 
 def _refuse_not_followed(words: dict[str, object]) -> None:
-    """Takes the arguments of NOT_FOLLOWED out of the words. Raises InvalidSpec for one that asks for something."""
+    """Takes the arguments of NOT_FOLLOWED out of the words.
+    Raises InvalidSpec for one that asks for something."""
     for name, why in NOT_FOLLOWED.items():
         value = words.pop(name, None)
         one_of_one = name.startswith("min_") and value == 1
         alone = name == "sync_batchnorm" and os.environ.get("WORLD_SIZE", "1") == "1"
         if value and value != -1 and not one_of_one and not alone:
-            raise InvalidSpec(f"Trainer({name}={value!r}): {why}.", hint="Remove it, or run the script with Lightning itself.")
+            raise InvalidSpec(
+                f"Trainer({name}={value!r}): {why}.",
+                hint="Remove it, or run the script with Lightning itself.",
+            )
 
 
 def _limit(value: object, name: str) -> int | float | None:
@@ -134,12 +207,15 @@ def _limit(value: object, name: str) -> int | float | None:
         return None
     number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     if not number and not (isinstance(value, float) and 0 <= value < 1):
-        raise InvalidSpec(f"Trainer({name}={value!r}): it must be a number of batches, or a share from 0.0 to 1.0.")
+        raise InvalidSpec(
+            f"Trainer({name}={value!r}): it must be a number of batches, or a share from 0.0 to 1.0."
+        )
     return value
 
 
 def _device(words: dict[str, object], accelerator: object) -> str | None:
-    """The device that is asked for; None for the best one. `accelerator` names a strategy in Lightning before 1.5."""
+    """The device that is asked for; None for the best one.
+    `accelerator` names a strategy in Lightning before 1.5."""
     if accelerator in ONE_MACHINE and accelerator != "auto":
         words.setdefault("strategy", accelerator)
         return "cpu" if accelerator == "ddp_cpu" else _device(words, None)
@@ -164,7 +240,10 @@ def _precision(asked: object, amp: object, device: str | None) -> str:
 
 def _one_machine(nodes: object, strategy: object) -> None:
     if nodes not in (None, 1):
-        raise InvalidSpec(f"Trainer(num_nodes={nodes}): Stoker trains on one node.", hint="Remove num_nodes, or set it to 1.")
+        raise InvalidSpec(
+            f"Trainer(num_nodes={nodes}): Stoker trains on one node.",
+            hint="Remove num_nodes, or set it to 1.",
+        )
     if strategy is None:
         return
     if strategy not in ONE_MACHINE:
@@ -176,7 +255,10 @@ def _one_machine(nodes: object, strategy: object) -> None:
 def _tell_ranks(asked: object) -> None:
     count = len(asked) if isinstance(asked, list | tuple) else asked
     if isinstance(count, int) and count > 1 and os.environ.get("WORLD_SIZE", "1") == "1":
-        say(f"the script asks for {count} devices, but only one rank trains. To start {count} ranks: `stoker run --ranks {count}`")
+        say(
+            f"the script asks for {count} devices, but only one rank trains. To start {count} ranks: "
+            f"`stoker run --ranks {count}`"
+        )
 
 
 def _whole(value: object, name: str) -> int:

@@ -1,4 +1,5 @@
-"""The pages of the console and their JSON twins: a route asks the source, a template shows the answer. Who may come in, door.py decides."""
+"""The pages of the console and their JSON twins: a route asks the source, a template shows the answer.
+Who may come in, door.py decides."""
 
 from __future__ import annotations
 
@@ -54,13 +55,24 @@ class Pages:
 
     def __init__(self) -> None:
         self._environment = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.ChainableUndefined, trim_blocks=True,
-            lstrip_blocks=True, extensions=["jinja2.ext.i18n"])
+            loader=jinja2.FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=jinja2.ChainableUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=["jinja2.ext.i18n"],
+        )
         self._rendered = Rendered()
         self._environment.filters.update({**words.FILTERS, "quoted": quoted, "address": address})
-        self._environment.install_gettext_callables(lambda text: text, lambda one, many, n: one if n == 1 else many)
+        self._environment.install_gettext_callables(
+            lambda text: text, lambda one, many, n: one if n == 1 else many
+        )
         self._environment.globals.update(
-            version=__version__, languages=words.LANGUAGES, asset=asset, states=[state.value for state in State])
+            version=__version__,
+            languages=words.LANGUAGES,
+            asset=asset,
+            states=[state.value for state in State],
+        )
 
     def page(self, request: Request, name: str, data: Mapping, status: int = 200) -> Response:
         """The whole page."""
@@ -70,7 +82,9 @@ class Pages:
     def live(self, request: Request, name: str, data: Mapping) -> Response:
         """The part of a page that changes; 204 if it is what the page shows already."""
         about = self._about(request, data)
-        text, version = self._rendered.get((name, about["language"], about["path"], about["query"]), data, lambda: self._live(name, about))
+        text, version = self._rendered.get(
+            (name, about["language"], about["path"], about["query"]), data, lambda: self._live(name, about)
+        )
         if request.headers.get("x-seen") == version:
             return Response(status_code=204)
         return _html(text, 200, {"x-version": version})
@@ -86,7 +100,8 @@ class Pages:
 
 
 class Rendered:
-    """The changing parts of pages as they were last made: what has not changed is not made again for each page that asks."""
+    """The changing parts of pages as they were last made:
+    what has not changed is not made again for each page that asks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -108,7 +123,12 @@ class Rendered:
 
 
 def _html(text: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(text.encode("utf-8", "replace"), status, {"cache-control": "no-store", **(headers or {})}, "text/html; charset=utf-8")
+    return Response(
+        text.encode("utf-8", "replace"),
+        status,
+        {"cache-control": "no-store", **(headers or {})},
+        "text/html; charset=utf-8",
+    )
 
 
 def quoted(text: str) -> str:
@@ -118,7 +138,9 @@ def quoted(text: str) -> str:
 
 def address(wanted: Mapping[str, str], page: int) -> str:
     """The query of another page of the same list."""
-    return "&".join(f"{name}={quoted(value)}" for name, value in {**wanted, "page": str(page)}.items() if value)
+    return "&".join(
+        f"{name}={quoted(value)}" for name, value in {**wanted, "page": str(page)}.items() if value
+    )
 
 
 def asked(request: Request) -> dict[str, list[str]]:
@@ -133,11 +155,16 @@ def one(request: Request, name: str, default: str = "") -> str:
 
 def wants_json(request: Request) -> bool:
     """Whether the JSON twin is asked for."""
-    return request.url.path.endswith(".json") or one(request, "format") == "json" or request.headers.get("accept") == "application/json"
+    return (
+        request.url.path.endswith(".json")
+        or one(request, "format") == "json"
+        or request.headers.get("accept") == "application/json"
+    )
 
 
 def shown(name: str, ask: Callable[[Source, Request], dict]) -> Callable[[Request], Response]:
-    """The handler of a page: the answer of `ask` in the template `name`, as its changing part only, or as JSON."""
+    """The handler of a page: the answer of `ask` in the template `name`, as its changing part only,
+    or as JSON."""
     def handle(request: Request) -> Response:
         data = ask(request.app.state.source, request)
         if wants_json(request):
@@ -197,7 +224,8 @@ def choose_language(request: Request) -> Response:
 
 
 class Guard:
-    """Lets a request pass only by the rules of the door, and adds the headers that keep a page closed to others."""
+    """Lets a request pass only by the rules of the door,
+    and adds the headers that keep a page closed to others."""
 
     def __init__(self, app: ASGIApp, door: Door) -> None:
         self._app, self._door = app, door
@@ -209,16 +237,26 @@ class Guard:
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 there = {name for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *((name.encode(), value.encode()) for name, value in HEADERS.items()
-                                                             if name.encode() not in there)]
+                message["headers"] = [
+                    *message["headers"],
+                    *(
+                        (name.encode(), value.encode())
+                        for name, value in HEADERS.items()
+                        if name.encode() not in there
+                    ),
+                ]
             await send(message)
         request = Request(scope)
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+        }
         why = refusal(scope["method"], headers)
         path = scope["path"]
         if why is not None:
             await Response(f"{why}\n", 403, media_type="text/plain")(scope, receive, guarded)
-        elif not path.startswith(OPEN) and not self._door.knows(request.cookies.get(self._door.cookie, ""), time.time()):
+        elif not path.startswith(OPEN) and not self._door.knows(
+            request.cookies.get(self._door.cookie, ""), time.time()
+        ):
             scope["app"] = self._app
             await failed(request, Locked())(scope, receive, guarded)
         else:
@@ -239,8 +277,16 @@ def failed(request: Request, error: Exception) -> Response:
 
 def create_app(client: Client, door: Door, routes: Sequence[BaseRoute]) -> ASGIApp:
     """The console of the server that `client` reaches. `routes`: the pages of routes.py."""
-    own = [Route("/", lambda request: RedirectResponse("/runs")), Route("/enter", enter), Route("/door", proof),
-           Route("/language", choose_language), Route("/static/{name}", static)]
-    app = Starlette(routes=[*own, *routes], exception_handlers={StokerError: failed, HTTPException: failed, Exception: failed})
+    own = [
+        Route("/", lambda request: RedirectResponse("/runs")),
+        Route("/enter", enter),
+        Route("/door", proof),
+        Route("/language", choose_language),
+        Route("/static/{name}", static),
+    ]
+    app = Starlette(
+        routes=[*own, *routes],
+        exception_handlers={StokerError: failed, HTTPException: failed, Exception: failed},
+    )
     app.state.source, app.state.door, app.state.pages = Source(client), door, Pages()
     return Guard(app, door)

@@ -36,7 +36,11 @@ def counted(lines: list[str]) -> dict[int, tuple[int, int]]:
 class Watch:
     """Samples of the cores, taken when a page asks. Any thread may ask."""
 
-    def __init__(self, read: Callable[[], dict[int, tuple[int, int]]] = ticks, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        read: Callable[[], dict[int, tuple[int, int]]] = ticks,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._read, self._clock = read, clock
         self._lock = threading.Lock()
         self._before: dict[int, tuple[int, int]] = {}
@@ -44,15 +48,22 @@ class Watch:
         self._samples: deque[dict[str, float]] = deque(maxlen=KEPT)
 
     def look(self, gpus: dict[str, float]) -> list[dict]:
-        """`[{"name", "now", "history"}]` of each core and of `gpus` (name -> busy percent now), in percent; empty at the first look."""
+        """`[{"name", "now", "history"}]` of each core and of `gpus` (name -> busy percent now), in percent;
+        empty at the first look."""
         with self._lock:
             now = self._clock()
             if self._at is None or now - self._at >= STEP_S:
                 seen = self._read()
-                sample = {f"CPU {core}": 100.0 * (busy - was[0]) / (whole - was[1]) for core, (busy, whole) in seen.items()
-                          if (was := self._before.get(core)) and whole > was[1]}
+                sample = {
+                    f"CPU {core}": 100.0 * (busy - was[0]) / (whole - was[1])
+                    for core, (busy, whole) in seen.items()
+                    if (was := self._before.get(core)) and whole > was[1]
+                }
                 if self._at is not None:
                     self._samples.append({**sample, **gpus})
                 self._before, self._at = seen, now
             names = self._samples[-1] if self._samples else {}
-            return [{"name": name, "now": names[name], "history": [each.get(name) for each in self._samples]} for name in names]
+            return [
+                {"name": name, "now": names[name], "history": [each.get(name) for each in self._samples]}
+                for name in names
+            ]

@@ -1,7 +1,9 @@
-"""The door of the console: links that open once, a signed cookie, and which requests may pass. Knows nothing of pages.
+"""The door of the console: links that open once, a signed cookie, and which requests may pass.
+Knows nothing of pages.
 
-Other sites can make a browser send requests here, and other users of this machine can reach the port. So every page needs the cookie, a
-change needs the Origin of the console itself, and the Host must be a name of this machine: a site whose name points here is refused.
+Other sites can make a browser send requests here, and other users of this machine can reach the port.
+So every page needs the cookie, a change needs the Origin of the console itself, and the Host must be a name
+of this machine: a site whose name points here is refused.
 """
 
 from __future__ import annotations
@@ -20,13 +22,17 @@ from stoker.base.rundir import write_whole
 
 CODE_S = 60  # a link is good for so long
 COOKIE_S = 30 * 24 * 3600
-OURS = frozenset({"127.0.0.1", "localhost", "[::1]"})  # names of this machine, whatever port is forwarded to it
+# names of this machine, whatever port is forwarded to it
+OURS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 SAFE = frozenset({"GET", "HEAD"})
 HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-                               "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "x-content-type-options": "nosniff", "referrer-policy": "same-origin", "x-frame-options": "DENY",
-    "cross-origin-opener-policy": "same-origin", "cross-origin-resource-policy": "same-origin",
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "  # noqa: E501
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "x-frame-options": "DENY",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
 }
 
 
@@ -50,7 +56,11 @@ class Kept:
 def _read(path: Path) -> dict | None:
     try:
         told = json.loads(path.read_bytes())
-        sound = len(bytes.fromhex(told["secret"])) == 32 and isinstance(told["port"], int) and not os.stat(path).st_mode & 0o077
+        sound = (
+            len(bytes.fromhex(told["secret"])) == 32
+            and isinstance(told["port"], int)
+            and not os.stat(path).st_mode & 0o077
+        )
     except (OSError, ValueError, LookupError, TypeError):
         return None
     return told if sound else None
@@ -98,7 +108,9 @@ class Door:
         return right and until.isdigit() and now < int(until)
 
     def _mac(self, kind: str, text: str) -> str:
-        return hmac.new(self._secret, f"{kind}:{self.cookie}:{text}".encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+        return hmac.new(
+            self._secret, f"{kind}:{self.cookie}:{text}".encode("utf-8", "replace"), hashlib.sha256
+        ).hexdigest()
 
 
 def refusal(method: str, headers: dict[str, str]) -> str | None:

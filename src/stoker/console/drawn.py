@@ -23,21 +23,40 @@ WIDE, HIGH, LINE = 120, 26, 14  # of a small curve and the line of text below it
 
 
 def charts(found: Sequence[dict], *, all_of_them: bool = False) -> dict:
-    """`{"charts": [{"title", "axis", "curves": [{"label", "run", "name", "unit", "points"}]}], "more", "notes"}`: one chart for each metric
-    and axis, training and validation together. A value that is not finite is null."""
+    """`{"charts": [{"title", "axis", "curves":
+    [{"label", "run", "name", "unit", "points"}]}], "more", "notes"}`:
+    one chart for each metric and axis, training and validation together.
+    A value that is not finite is null."""
     made: dict[tuple[str, str], dict] = {}
     ranks: dict[tuple[str, str], tuple] = {}
     for each in found:
         for curve in each["series"]:
             key = (curve["metric"], curve["axis"])
             if key not in made:
-                made[key] = {"title": curve["name"].removeprefix(f"{curve['split']}/"), "axis": _axis(curve["axis"]), "curves": []}
-                ranks[key] = (curve["name"].endswith((".mean", ".2")), curve["better"] is None, "loss" not in curve["metric"], len(ranks))
+                made[key] = {
+                    "title": curve["name"].removeprefix(f"{curve['split']}/"),
+                    "axis": _axis(curve["axis"]),
+                    "curves": [],
+                }
+                ranks[key] = (
+                    curve["name"].endswith((".mean", ".2")),
+                    curve["better"] is None,
+                    "loss" not in curve["metric"],
+                    len(ranks),
+                )
             label = f"{each['run']['name']} {curve['name']}" if len(found) > 1 else curve["name"]
             if len(made[key]["curves"]) < CURVES_MAX:
-                made[key]["curves"].append({"label": label, "run": each["run"]["id"], "name": curve["name"], "unit": curve["unit"],
-                                            "split": curve["split"],
-                                            "source": curve["source"], "points": [_finite(told) for told in curve["points"]]})
+                made[key]["curves"].append(
+                    {
+                        "label": label,
+                        "run": each["run"]["id"],
+                        "name": curve["name"],
+                        "unit": curve["unit"],
+                        "split": curve["split"],
+                        "source": curve["source"],
+                        "points": [_finite(told) for told in curve["points"]],
+                    }
+                )
     ordered = sorted(made, key=ranks.__getitem__)
     kept = ordered if all_of_them else ordered[:CHARTS]
     return {"charts": [made[key] for key in kept], "more": len(ordered) - len(kept),
@@ -53,13 +72,17 @@ def _finite(told: Sequence) -> list:
 
 
 def usage(told: dict) -> dict:
-    """Charts, as of `charts`, of how the attempts of a run used the machine. Between two attempts is a gap."""
+    """Charts, as of `charts`, of how the attempts of a run used the machine.
+    Between two attempts is a gap."""
     lines: dict[tuple[str, str], list[list]] = {}
     for attempt in told["attempts"]:
         for place, told_at in enumerate(attempt["points"]):
             values = {("CPU", "%"): told_at["cpu_percent"], ("Memory", "bytes"): told_at["rss_bytes"]}
             for index, gpu in told_at["gpus"].items():
-                values |= {(f"GPU {index}", "%"): gpu["busy_percent"], (f"GPU {index} memory", "bytes"): gpu["memory_bytes"]}
+                values |= {
+                    (f"GPU {index}", "%"): gpu["busy_percent"],
+                    (f"GPU {index} memory", "bytes"): gpu["memory_bytes"],
+                }
             for key, value in values.items():
                 line = lines.setdefault(key, [])
                 if place == 0 and line:
@@ -67,7 +90,13 @@ def usage(told: dict) -> dict:
                 line.append([told_at["at"], value])
     made: dict[str, dict] = {}
     for (name, unit), points in lines.items():
-        title = "GPU" if name.startswith("GPU") and unit == "%" else "GPU memory" if name.startswith("GPU") else name
+        title = (
+            "GPU"
+            if name.startswith("GPU") and unit == "%"
+            else "GPU memory"
+            if name.startswith("GPU")
+            else name
+        )
         chart = made.setdefault(title, {"title": title, "axis": "time", "time": True, "curves": []})
         chart["curves"].append({"label": name.removesuffix(" memory"), "run": "", "name": name, "unit": unit,
                                 "source": "telemetry", "split": None, "points": points})
@@ -75,27 +104,45 @@ def usage(told: dict) -> dict:
 
 
 def timeline(run: dict) -> list[dict]:
-    """The attempts of a run on a line of length 100: `{"attempt", "x", "width", "state", "from"}`. `from`: the step that an exact
-    resume continued at, 0 if it began anew, None if that is not known."""
+    """The attempts of a run on a line of length 100: `{"attempt", "x", "width", "state", "from"}`.
+    `from`: the step that an exact resume continued at, 0 if it began anew, None if that is not known."""
     attempts = [each for each in run["attempts_detail"] if each["started_at"]]
     if not attempts:
         return []
-    spans = [(from_iso(each["started_at"]), from_iso(each["ended_at"]) if each["ended_at"] else time.time()) for each in attempts]
+    spans = [
+        (from_iso(each["started_at"]), from_iso(each["ended_at"]) if each["ended_at"] else time.time())
+        for each in attempts
+    ]
     left, right = spans[0][0], max(end for _, end in spans)
     scale = 100 / ((right - left) or 1)
     steps = {life["attempt"]: life.get("from") for life in (run.get("resume") or {}).get("lives") or ()}
-    return [{"attempt": each["attempt"], "x": round((begin - left) * scale, 2), "width": round(max(0.3, (end - begin) * scale), 2),
-             "state": _ending(each), "from": steps.get(each["attempt"])} for each, (begin, end) in zip(attempts, spans, strict=True)]
+    return [
+        {
+            "attempt": each["attempt"],
+            "x": round((begin - left) * scale, 2),
+            "width": round(max(0.3, (end - begin) * scale), 2),
+            "state": _ending(each),
+            "from": steps.get(each["attempt"]),
+        }
+        for each, (begin, end) in zip(attempts, spans, strict=True)
+    ]
 
 
 def _ending(attempt: dict) -> str:
     if not attempt["ended_at"]:
         return "running"
-    return "done" if attempt["reason"] == "exited" else "stopped" if attempt["reason"] in ENDED_BY_PLAN else "failed"
+    return (
+        "done"
+        if attempt["reason"] == "exited"
+        else "stopped"
+        if attempt["reason"] in ENDED_BY_PLAN
+        else "failed"
+    )
 
 
 def difference(text: str) -> tuple[list[tuple[str, str]], bool]:
-    """(kind, line) of a diff, where kind is "add", "del", "hunk", "file" or "", and whether lines were left out."""
+    """(kind, line) of a diff, where kind is "add", "del", "hunk", "file" or "",
+    and whether lines were left out."""
     lines = text.splitlines()
     return [(_kind(line), line[:LINE_MAX]) for line in lines[:DIFF_LINES]], len(lines) > DIFF_LINES
 
@@ -107,7 +154,8 @@ def _kind(line: str) -> str:
 
 
 def table(found: dict, sort: str, names: Sequence[str]) -> dict:
-    """`{"columns", "rows"}` of a comparison: parameters that differ, the best and the last of each metric, steps per second. Each row:
+    """`{"columns", "rows"}` of a comparison: parameters that differ, the best and the last of each metric,
+    steps per second. Each row:
     `{"run", "cells"}`; the best value of a column is marked."""
     metrics = [name for name in names if name in found["metrics"]] or [
         name for name in found["metrics"] if not name.endswith((".mean", ".2"))][:METRICS]
@@ -129,8 +177,14 @@ def table(found: dict, sort: str, names: Sequence[str]) -> dict:
             unit = told.get("unit") or ""
             if _column(name, "best", name) in columns:
                 best, axis = told.get("best"), told.get("axis")
-                cells.append({"text": point(best, unit, axis), "value": point(best, unit), "at": where(best, axis),
-                              "best": winners[name] == run["id"]})
+                cells.append(
+                    {
+                        "text": point(best, unit, axis),
+                        "value": point(best, unit),
+                        "at": where(best, axis),
+                        "best": winners[name] == run["id"],
+                    }
+                )
             cells.append({"text": point(told.get("last"), unit), "best": False})
         rows.append({"run": run, "cells": [*cells, {"text": figure(run.get("steps_s")), "best": False}]})
     return {"columns": [*columns, _column("steps/s", "rate")], "rows": rows,
@@ -174,9 +228,14 @@ def _order(run: dict, by: str) -> tuple:
 
 
 def spark(series: Sequence[dict], *, named: bool = True) -> bytes:
-    """An SVG of the curve that stands for a run, with its last value if `named`; empty where there is none."""
+    """An SVG of the curve that stands for a run, with its last value if `named`;
+    empty where there is none."""
     curve = main_curve(list(series))
-    points = [(float(at), float(value)) for at, value, *_ in curve["points"] if math.isfinite(float(value))] if curve else []
+    points = (
+        [(float(at), float(value)) for at, value, *_ in curve["points"] if math.isfinite(float(value))]
+        if curve
+        else []
+    )
     body = ""
     if len(points) > 1:
         (left, right), (low, high) = ((min(axis), max(axis)) for axis in zip(*points, strict=True))
@@ -185,7 +244,12 @@ def spark(series: Sequence[dict], *, named: bool = True) -> bytes:
         body = f'<polyline points="{way}" fill="none" stroke="#3d8bd4" stroke-width="1.5"/>'
     if body and named:
         name = curve["name"] if len(curve["name"]) <= NAME_MAX else f"{curve['name'][:NAME_MAX - 1]}…"
-        body += (f'<text x="1" y="{HIGH + LINE - 3}" font-family="system-ui,sans-serif" font-size="11" fill="#7a8794">{escape(name)} '
-                 f'{figure(curve["last"][1], curve["unit"])}</text>')
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {HIGH + LINE}" width="{WIDE}" height="{HIGH + LINE}">{body}</svg>'
-            ).encode("utf-8", "replace")
+        body += (
+            f'<text x="1" y="{HIGH + LINE - 3}" font-family="system-ui,sans-serif" font-size="11" '
+            f'fill="#7a8794">{escape(name)} '
+            f"{figure(curve['last'][1], curve['unit'])}</text>"
+        )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {HIGH + LINE}" width="{WIDE}" '
+        f'height="{HIGH + LINE}">{body}</svg>'
+    ).encode("utf-8", "replace")

@@ -1,4 +1,5 @@
-"""The files and captured pictures of a run, opened for reading: only those that Stoker lists for it, never through a link."""
+"""The files and captured pictures of a run, opened for reading:
+only those that Stoker lists for it, never through a link."""
 
 from __future__ import annotations
 
@@ -15,8 +16,15 @@ from stoker.base import rundir
 from stoker.base.errors import Denied, NotFound
 
 PIECE = 1 << 18
-IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp", ".bmp": "image/bmp",
-          ".svg": "image/svg+xml"}
+IMAGES = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+    ".bmp": "image/bmp",
+    ".svg": "image/svg+xml",
+}
 IMAGE_MAX = 32 << 20
 TEXT_MAX = 64 << 10
 TABLES = {".csv": ",", ".tsv": "\t"}
@@ -26,8 +34,8 @@ NAMES_MAX, STEPS_MAX = 200, 1000  # of captured pictures in a page
 
 @dataclass(frozen=True)
 class File:
-    """One file of a run, as `show` lists it. `place`: None for a run on this machine; else "here", "outputs" or "there"; "run" for a
-    file of the run folder."""
+    """One file of a run, as `show` lists it. `place`: None for a run on this machine;
+    else "here", "outputs" or "there"; "run" for a file of the run folder."""
 
     run: dict
     path: str
@@ -78,7 +86,12 @@ class File:
     def _folder(self) -> str:
         """The folder on this machine that it lies in. Raises NotFound."""
         kept = (self.run.get("outputs") or {}).get("kept_in")
-        found = {None: self.run["workdir"], "here": self.run["spec"]["folder"], "outputs": kept, "run": self.run["folder"]}.get(self.place)
+        found = {
+            None: self.run["workdir"],
+            "here": self.run["spec"]["folder"],
+            "outputs": kept,
+            "run": self.run["folder"],
+        }.get(self.place)
         if not found:
             raise NotFound(f"{self.path} is still on the machine {self.run['target']}.",
                            hint=f"To copy it here: stoker pull {self.run['ref']} {self.path}")
@@ -90,7 +103,10 @@ def find(run: dict, path: str) -> File:
     for each in run["files"] or ():
         if each["path"] == path:
             return File(run, path, each["bytes"] or 0, each.get("place"))
-    raise NotFound(f"{run['name']} did not make or change a file '{path}'.", hint=f"See its files: stoker show {run['name']}")
+    raise NotFound(
+        f"{run['name']} did not make or change a file '{path}'.",
+        hint=f"See its files: stoker show {run['name']}",
+    )
 
 
 def here(run: dict) -> bool:
@@ -99,19 +115,25 @@ def here(run: dict) -> bool:
 
 
 def picture(run: dict, path: str) -> File:
-    """The captured picture of this path in the run folder. Raises NotFound for a path where no pictures are kept."""
+    """The captured picture of this path in the run folder.
+    Raises NotFound for a path where no pictures are kept."""
     if not rundir.PICTURE.fullmatch(path):
         raise NotFound(f"{run['name']} has no picture '{path}'.")
     return File(run, path, 0, "run")
 
 
 def by_name(run: dict, pictures: Sequence[dict]) -> list[dict]:
-    """`[{"name", "source", "axis", "steps": [[step, path]]}]`: the newest pictures of each name that are still kept, in the order of
-    their steps. The oldest pictures of a run are deleted when there are too many; on another machine nobody looks which are left."""
+    """`[{"name", "source", "axis", "steps": [[step, path]]}]`:
+    the newest pictures of each name that are still kept, in the order of their steps.
+    The oldest pictures of a run are deleted when there are too many;
+    on another machine nobody looks which are left."""
     found: dict[tuple[str, str], dict] = {}
     for each in pictures:
         if not here(run) or os.path.lexists(os.path.join(run["folder"], each["path"])):
-            told = found.setdefault((each["source"], each["name"]), {**{key: each[key] for key in ("name", "source", "axis")}, "steps": []})
+            told = found.setdefault(
+                (each["source"], each["name"]),
+                {**{key: each[key] for key in ("name", "source", "axis")}, "steps": []},
+            )
             told["steps"].append([each["step"], each["path"]])
     for told in found.values():
         told["steps"] = sorted(told["steps"], key=lambda step: step[0] or 0)[-STEPS_MAX:]

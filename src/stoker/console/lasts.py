@@ -1,4 +1,5 @@
-"""The last values of runs that have ended, for lists: they never change, so each is asked for once, by one thread in the background."""
+"""The last values of runs that have ended, for lists:
+they never change, so each is asked for once, by one thread in the background."""
 
 from __future__ import annotations
 
@@ -32,7 +33,11 @@ class Lasts:
     def want(self, runs: Sequence[dict]) -> None:
         """Find out about these runs, and forget what was wanted before."""
         with self._lock:
-            self._wanted = [run for run in runs if State(run["state"]).final and run["target"] == "local" and _key(run) not in self._found]
+            self._wanted = [
+                run
+                for run in runs
+                if State(run["state"]).final and run["target"] == "local" and _key(run) not in self._found
+            ]
             if not self._wanted or self._busy:
                 return
             self._busy = True
@@ -78,8 +83,13 @@ def last_values(series: Sequence[dict]) -> dict | None:
 
 
 def main_curve(series: list[dict]) -> dict | None:
-    """The curve that stands for a run in a list: a loss of the training, else what is known as a metric, else the first."""
+    """The curve that stands for a run in a list:
+    a loss of the training, else what is known as a metric, else the first."""
     def rank(each: dict) -> tuple:
-        return (each["name"].endswith((".mean", ".2")), each["better"] is None, each["split"] not in (None, "train"),
-                "loss" not in each["metric"])
+        return (
+            each["name"].endswith((".mean", ".2")),
+            each["better"] is None,
+            each["split"] not in (None, "train"),
+            "loss" not in each["metric"],
+        )
     return min((each for each in series if each["count"] > 1), key=rank, default=None)

@@ -1,4 +1,5 @@
-"""A log as text for a page: from its end, earlier parts, and live. Positions are bytes of the log; escape codes are left out."""
+"""A log as text for a page: from its end, earlier parts, and live. Positions are bytes of the log;
+escape codes are left out."""
 
 from __future__ import annotations
 
@@ -10,9 +11,12 @@ from stoker.base.errors import NotFound, StokerError
 from stoker.client import Client
 
 ERROR = re.compile(rb"\b(?:error|exception|traceback|fatal|killed|nan)\b|\w(?:Error|Exception)\b", re.I)
-SEARCH_MAX, BLOCK, ABOVE, HELD = 256 << 20, 1 << 20, 4 << 10, 4 << 10  # bytes of one search, of a look back, above a hit, over a seam
+# bytes of one search, of a look back, above a hit, over a seam
+SEARCH_MAX, BLOCK, ABOVE, HELD = 256 << 20, 1 << 20, 4 << 10, 4 << 10
 TAIL = 64 << 10  # bytes that a page begins with, and of each earlier part
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+)
 _OPEN_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]{0,256})?\Z")
 
 
@@ -23,7 +27,9 @@ class Log:
         known = {each["attempt"]: each for each in run["attempts_detail"]}
         self.attempt = attempt or run["attempts"]
         if self.attempt not in known:
-            raise NotFound(f"{run['name']} has no attempt {self.attempt} with a log.", hint=f"stoker show {run['name']}")
+            raise NotFound(
+                f"{run['name']} has no attempt {self.attempt} with a log.", hint=f"stoker show {run['name']}"
+            )
         told = known[self.attempt]
         both = bool(run["spec"].get("split_stderr"))
         self.stream = "both" if both else "out"
@@ -32,10 +38,13 @@ class Log:
 
     def pieces(self, begin: int, *, follow: bool) -> Iterator[bytes]:
         """Its bytes from a position, as `Client.logs` gives them: closable."""
-        return self._client.logs(self._id, attempt=self.attempt, stream=self.stream, offset=begin, follow=follow)
+        return self._client.logs(
+            self._id, attempt=self.attempt, stream=self.stream, offset=begin, follow=follow
+        )
 
     def part(self, begin: int | None, end: int | None) -> dict:
-        """`{"begin", "end", "text"}`: what comes after `begin`, or whole lines before `end` (its end by default); about TAIL bytes."""
+        """`{"begin", "end", "text"}`: what comes after `begin`, or whole lines before `end` (its end by
+        default); about TAIL bytes."""
         upto = self.size if end is None else end
         start = max(0, upto - TAIL) if begin is None else begin
         limit = TAIL if begin is not None else upto - start
@@ -57,9 +66,9 @@ class Log:
 
 
     def find(self, wanted: re.Pattern[bytes], at: int, *, back: bool) -> dict:
-        """`{"found": part, "line", "at"}`: the first hit after the position `at`, or the last one before it, as a part that
-        begins some lines above it, and the number of the hit's line in that part. `found` None without one; `cut`: it
-        searched SEARCH_MAX bytes."""
+        """`{"found": part, "line", "at"}`: the first hit after the position `at`, or the last one before it,
+        as a part that begins some lines above it, and the number of the hit's line in that part.
+        `found` None without one; `cut`: it searched SEARCH_MAX bytes."""
         place = self._last(wanted, at) if back else self._first(wanted, at)
         if place is None:
             return {"found": None, "cut": (at if back else self.size - at) > SEARCH_MAX}
@@ -102,12 +111,14 @@ class Log:
 
 
 def pattern(text: str) -> re.Pattern[bytes]:
-    """What finds a text in a log, whatever the case of its letters; without a text: what looks like an error."""
+    """What finds a text in a log, whatever the case of its letters; without a text:
+    what looks like an error."""
     return re.compile(re.escape(text.encode("utf-8", "surrogateescape")), re.I) if text else ERROR
 
 
 class Live:
-    """Server-sent events of a log that grows: each has the position after it as its id. Closable from another thread."""
+    """Server-sent events of a log that grows: each has the position after it as its id.
+    Closable from another thread."""
 
     def __init__(self, log: Log, begin: int) -> None:
         self._log, self._at = log, begin
@@ -163,5 +174,6 @@ def safe_end(data: bytes | bytearray) -> int:
 
 
 def clean(data: bytes | bytearray) -> str:
-    """The text without escape codes and other characters that nobody sees; line ends and carriage returns stay."""
+    """The text without escape codes and other characters that nobody sees;
+    line ends and carriage returns stay."""
     return _ESCAPES.sub("", data.decode("utf-8", "replace"))

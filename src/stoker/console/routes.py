@@ -1,4 +1,5 @@
-"""The routes of the console: which address shows what, and which button does what. Each asks the source or a verb, nothing else."""
+"""The routes of the console: which address shows what, and which button does what.
+Each asks the source or a verb, nothing else."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ FILTERS = ("state", "tag", "grep", "all", "page")
 _STREAMS = CapacityLimiter(512)  # live logs at once; each holds a thread
 
 
-# --- pages ---------------------------------------------------------------------------------------------------------------
+# --- pages
+# ---------------------------------------------------------------------------------------------------------------  # noqa: E501
 
 
 def runs(source: Source, request: Request) -> dict:
@@ -42,7 +44,12 @@ def run(source: Source, request: Request) -> dict:
     """One run, all that is known of it."""
     told = source.run(request.path_params["ref"])
     state = State(told["state"])
-    can = {"stop": not state.final and state is not State.STOPPING, "start": state.final, "keep": not state.final, "rm": state.final}
+    can = {
+        "stop": not state.final and state is not State.STOPPING,
+        "start": state.final,
+        "keep": not state.final,
+        "rm": state.final,
+    }
     return {"run": told, "line": drawn.timeline(told), "can": can, "key": _key(told)}
 
 
@@ -60,8 +67,15 @@ def compare(source: Source, request: Request) -> dict:
     """Runs side by side, as `stoker compare` shows them."""
     refs = asked(request).get("run", []) + [f"@{tag}" for tag in asked(request).get("tag", [])]
     found = source.compare(tuple(refs))
-    return {**found, **drawn.table(found, one(request, "sort"), asked(request).get("metric", [])), "sort": one(request, "sort"),
-            "refs": refs, "key": " ".join(f"{each['state']}{sum(m['count'] for m in each['metrics'].values())}" for each in found["runs"])}
+    return {
+        **found,
+        **drawn.table(found, one(request, "sort"), asked(request).get("metric", [])),
+        "sort": one(request, "sort"),
+        "refs": refs,
+        "key": " ".join(
+            f"{each['state']}{sum(m['count'] for m in each['metrics'].values())}" for each in found["runs"]
+        ),
+    }
 
 
 def sweeps(source: Source, request: Request) -> dict:
@@ -98,7 +112,8 @@ def machine(source: Source, request: Request) -> dict:
     return {"capacity": source.capacity(request.path_params["name"]), "name": request.path_params["name"]}
 
 
-# --- numbers, logs, files ------------------------------------------------------------------------------------------------
+# --- numbers, logs, files
+# ------------------------------------------------------------------------------------------------
 
 
 def curves(source: Source, request: Request) -> dict:
@@ -132,15 +147,23 @@ def diff(request: Request) -> Response:
     """The recorded changes, as a file."""
     ref = request.path_params["ref"]
     text = request.app.state.source.recorded(ref, "code")["diff"]
-    return Response(text.encode("utf-8", "replace"), 200, {"content-disposition": f"attachment; filename*=UTF-8''{quoted(ref)}.patch"},
-                    "text/x-diff; charset=utf-8")
+    return Response(
+        text.encode("utf-8", "replace"),
+        200,
+        {"content-disposition": f"attachment; filename*=UTF-8''{quoted(ref)}.patch"},
+        "text/x-diff; charset=utf-8",
+    )
 
 
 def pictures(source: Source, request: Request) -> dict:
-    """The pictures that were captured of a run. `{"pictures", "elsewhere"}`; elsewhere: the machine that holds them, if not this one."""
+    """The pictures that were captured of a run. `{"pictures", "elsewhere"}`; elsewhere:
+    the machine that holds them, if not this one."""
     told = source.run(request.path_params["ref"])
     found = source.numbers(told["id"], (), POINTS)["pictures"]
-    return {"pictures": files.by_name(told, found), "elsewhere": told["target"] if found and not files.here(told) else None}
+    return {
+        "pictures": files.by_name(told, found),
+        "elsewhere": told["target"] if found and not files.here(told) else None,
+    }
 
 
 def picture(request: Request) -> Response:
@@ -148,7 +171,9 @@ def picture(request: Request) -> Response:
     source: Source = request.app.state.source
     told = source.run(request.path_params["ref"])
     found = files.picture(told, one(request, "path"))
-    pieces = found.pieces() if files.here(told) else (data for data in [source.picture(told["id"], found.path)])
+    pieces = (
+        found.pieces() if files.here(told) else (data for data in [source.picture(told["id"], found.path)])
+    )
     return _file(found, pieces, shown=True, cache="private, max-age=86400, immutable")
 
 
@@ -170,7 +195,9 @@ def numbers(source: Source, request: Request) -> dict:
 
 
 def _log(source: Source, request: Request) -> logs.Log:
-    return logs.Log(source.client, source.run(request.path_params["ref"]), _whole(one(request, "attempt"), None))
+    return logs.Log(
+        source.client, source.run(request.path_params["ref"]), _whole(one(request, "attempt"), None)
+    )
 
 
 def log_part(source: Source, request: Request) -> dict:
@@ -189,8 +216,11 @@ def log_find(source: Source, request: Request) -> dict:
 def log_text(request: Request) -> Response:
     """The whole log, as a file."""
     log = _log(request.app.state.source, request)
-    return _stream(log.pieces(0, follow=False), "text/plain; charset=utf-8",
-                   {"content-disposition": f"attachment; filename*=UTF-8''{quoted(request.path_params['ref'])}.log"})
+    return _stream(
+        log.pieces(0, follow=False),
+        "text/plain; charset=utf-8",
+        {"content-disposition": f"attachment; filename*=UTF-8''{quoted(request.path_params['ref'])}.log"},
+    )
 
 
 def log_live(request: Request) -> Response:
@@ -199,7 +229,9 @@ def log_live(request: Request) -> Response:
     try:
         events = logs.Live(_log(request.app.state.source, request), begin)
     except StokerError as e:
-        return Response(b"retry: 1000\n\n" + logs.event(e.message, name="away"), media_type="text/event-stream")
+        return Response(
+            b"retry: 1000\n\n" + logs.event(e.message, name="away"), media_type="text/event-stream"
+        )
     return _stream(events, "text/event-stream", {"cache-control": "no-store"})
 
 
@@ -208,10 +240,13 @@ def _stream(source: Iterator[bytes], kind: str, headers: dict[str, str]) -> Resp
     async def pieces():
         iterator, end = iter(source), object()
         try:
-            while (piece := await run_sync(next, iterator, end, limiter=_STREAMS, abandon_on_cancel=True)) is not end:
+            while (
+                piece := await run_sync(next, iterator, end, limiter=_STREAMS, abandon_on_cancel=True)
+            ) is not end:
                 yield piece
         finally:
-            with contextlib.suppress(ValueError):  # a generator that a thread is still in; it ends with its next piece
+            # a generator that a thread is still in; it ends with its next piece
+            with contextlib.suppress(ValueError):
                 source.close()
     return StreamingResponse(pieces(), 200, headers, kind)
 
@@ -236,9 +271,17 @@ def preview(source: Source, request: Request) -> dict:
     """The beginning of a file, if it is text; that it is an image."""
     told = source.run(request.path_params["ref"])
     found = files.find(told, one(request, "path"))
-    return {"run": told, "file": {"path": found.path, "size": found.size, "image": bool(found.image),
-                                  "text": None if found.image else found.text, "table": None if found.image else found.table,
-                                  "cut": found.size > files.TEXT_MAX}}
+    return {
+        "run": told,
+        "file": {
+            "path": found.path,
+            "size": found.size,
+            "image": bool(found.image),
+            "text": None if found.image else found.text,
+            "table": None if found.image else found.table,
+            "cut": found.size > files.TEXT_MAX,
+        },
+    }
 
 
 def _whole(text: str, default: int | None) -> int | None:
@@ -249,7 +292,8 @@ def _whole(text: str, default: int | None) -> int | None:
     return int(text)
 
 
-# --- buttons -------------------------------------------------------------------------------------------------------------
+# --- buttons
+# -------------------------------------------------------------------------------------------------------------  # noqa: E501
 
 
 def stop(source: Source, ref: str, form: dict[str, str]) -> dict:
@@ -274,7 +318,12 @@ def keep(source: Source, ref: str, form: dict[str, str]) -> dict:
 def label(source: Source, ref: str, form: dict[str, str]) -> dict:
     """Add or remove a tag, or write the note."""
     tag = form.get("tag", "").strip()
-    return source.client.label(ref, add=[tag] if tag else [], remove=[form["remove"]] if form.get("remove") else [], note=form.get("note"))
+    return source.client.label(
+        ref,
+        add=[tag] if tag else [],
+        remove=[form["remove"]] if form.get("remove") else [],
+        note=form.get("note"),
+    )
 
 
 def rm(source: Source, ref: str, form: dict[str, str]) -> dict:
@@ -295,11 +344,17 @@ def button(verb: Callable[[Source, str, dict[str, str]], dict], back: str = "") 
             body += piece
             if len(body) > FORM_MAX:
                 raise InvalidSpec("The form is too large.")
-        form = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True).items()}
+        form = {
+            name: values[0]
+            for name, values in parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True).items()
+        }
         ref = request.path_params.get("ref", "")
         told = await run_sync(partial(verb, request.app.state.source, ref, form))
         request.app.state.source.forget()
-        where = back.format(**{name: quoted(str(value)) for name, value in told.items()}) or f"/runs/{quoted(ref)}"
+        where = (
+            back.format(**{name: quoted(str(value)) for name, value in told.items()})
+            or f"/runs/{quoted(ref)}"
+        )
         return Answer(told) if wants_json(request) else RedirectResponse(where, 303)
     return handle
 
@@ -315,15 +370,27 @@ def _twin_only(path: str, ask: Callable[[Source, Request], dict]) -> Route:
 
 RUN = "/runs/{ref}"
 ROUTES = [
-    *_page("/runs", "runs.html", runs), *_page("/compare", "compare.html", compare), *_page("/sweeps", "sweeps.html", sweeps),
-    *_page("/sweeps/new", "sweep.html", new_sweep), Route("/sweeps", button(sweep, "/runs?tag={sweep}"), methods=["POST"]),
+    *_page("/runs", "runs.html", runs),
+    *_page("/compare", "compare.html", compare),
+    *_page("/sweeps", "sweeps.html", sweeps),
+    *_page("/sweeps/new", "sweep.html", new_sweep),
+    Route("/sweeps", button(sweep, "/runs?tag={sweep}"), methods=["POST"]),
     *_page("/reports", "reports.html", reports),
-    *_page("/machines", "machines.html", machines), *_page("/machines/{name}", "machine.html", machine),
-    _twin_only("/curves.json", curves), _twin_only(f"{RUN}/numbers.json", numbers), _twin_only(f"{RUN}/log.json", log_part),
+    *_page("/machines", "machines.html", machines),
+    *_page("/machines/{name}", "machine.html", machine),
+    _twin_only("/curves.json", curves),
+    _twin_only(f"{RUN}/numbers.json", numbers),
+    _twin_only(f"{RUN}/log.json", log_part),
     _twin_only(f"{RUN}/log/find.json", log_find),
-    _twin_only(f"{RUN}/usage.json", usage), *_page(f"{RUN}/code", "code.html", code), Route(f"{RUN}/diff.patch", diff),
-    Route(f"{RUN}/spark.svg", spark), Route(f"{RUN}/log.txt", log_text), Route(f"{RUN}/log/live", log_live),
-    _twin_only(f"{RUN}/pictures.json", pictures), Route(f"{RUN}/picture", picture), Route(f"{RUN}/file", file),
+    _twin_only(f"{RUN}/usage.json", usage),
+    *_page(f"{RUN}/code", "code.html", code),
+    Route(f"{RUN}/diff.patch", diff),
+    Route(f"{RUN}/spark.svg", spark),
+    Route(f"{RUN}/log.txt", log_text),
+    Route(f"{RUN}/log/live", log_live),
+    _twin_only(f"{RUN}/pictures.json", pictures),
+    Route(f"{RUN}/picture", picture),
+    Route(f"{RUN}/file", file),
     *_page(f"{RUN}/preview", "file.html", preview),
     *(Route(f"{RUN}/{verb.__name__}", button(verb), methods=["POST"]) for verb in (stop, start, keep, label)),
     Route(f"{RUN}/rm", button(rm, "/runs"), methods=["POST"]),

@@ -1,4 +1,5 @@
-"""Runs the console: finds its port, or the console of this state folder that runs already, and answers until a signal comes."""
+"""Runs the console: finds its port, or the console of this state folder that runs already, and answers until
+a signal comes."""
 
 from __future__ import annotations
 
@@ -43,7 +44,10 @@ class Console:
             if self._socket is not None or _is_ours(door, number):
                 break
         else:
-            raise StateError(f"Port {wanted} of {HOST} is used by another program.", hint="stoker ui --port 8123   (any free port)")
+            raise StateError(
+                f"Port {wanted} of {HOST} is used by another program.",
+                hint="stoker ui --port 8123   (any free port)",
+            )
         kept.keep(number)
         self.port, self.door = number, door
         self.own = self._socket is not None
@@ -72,15 +76,26 @@ class Console:
                     asyncio.get_running_loop().add_signal_handler(sign, over.set)
                 await self.on_tick(0)
                 await over.wait()
-                logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # that live logs are cut is no error
+                # that live logs are cut is no error
+                logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
             @contextlib.contextmanager
             def capture_signals(self) -> Iterator[None]:
                 yield
 
         config = uvicorn.Config(
-            create_app(client, self.door, ROUTES), loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None, access_log=False,
-            server_header=False, date_header=False, proxy_headers=False, timeout_graceful_shutdown=0)
+            create_app(client, self.door, ROUTES),
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=0,
+        )
         asyncio.run(Server(config).serve(sockets=[self._socket]))
 
 
@@ -100,7 +115,9 @@ def _listen(port: int) -> socket.socket | None:
         found.close()
         if e.errno == errno.EADDRINUSE:
             return None
-        raise InvalidSpec(f"Port {port} cannot be opened: {e.strerror}.", hint="Choose a port between 1024 and 65535.") from e
+        raise InvalidSpec(
+            f"Port {port} cannot be opened: {e.strerror}.", hint="Choose a port between 1024 and 65535."
+        ) from e
     return found
 
 

@@ -16,7 +16,8 @@ from stoker.console.cores import Watch
 from stoker.console.lasts import Lasts
 from stoker.console.table import Table
 
-FRESH_S, COST = 0.5, 4  # an answer is shared for so long, and for COST times as long as the server needed for it
+# an answer is shared for so long, and for COST times as long as the server needed for it
+FRESH_S, COST = 0.5, 4
 SHARED_MAX_S = 2.0
 SHORT_POINTS = 48
 HELD = 64  # answers
@@ -27,7 +28,8 @@ FETCHES = 2  # pictures that are fetched from other machines at once: an sshd ta
 
 
 class Source:
-    """The server behind the console. Any thread may ask. Raises ServerError while the server is away: the console never starts it."""
+    """The server behind the console. Any thread may ask. Raises ServerError while the server is away:
+    the console never starts it."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -59,19 +61,30 @@ class Source:
             self._held.clear()
         self._table.forget()
 
-    # --- runs ------------------------------------------------------------------------------------------------------------
+    # --- runs
+    # --------------------------------------------------------------------------------------------------------
 
     def runs(self, wanted: Mapping[str, str]) -> dict:
-        """`{"runs", "hidden", "counts", "page", "pages", "found"}`: one page of the runs that match `wanted` (state, tag, grep, all),
-        the active ones first. `all`: also rehearsals and verifications. Of ended runs the last values come a moment later."""
+        """`{"runs", "hidden", "counts", "page", "pages", "found"}`:
+        one page of the runs that match `wanted` (state, tag, grep, all), the active ones first. `all`:
+        also rehearsals and verifications. Of ended runs the last values come a moment later."""
         known = self._all()
-        found = [run for run in known if (wanted.get("all") or not run.get("purpose")) and _matches(run, wanted)]
+        found = [
+            run for run in known if (wanted.get("all") or not run.get("purpose")) and _matches(run, wanted)
+        ]
         pages = max(1, -(-len(found) // PAGE))
         page = min(max(1, int(text) if (text := wanted.get("page") or "1").isdecimal() else 1), pages)
         shown = [self.lasts.told(run) for run in found[(page - 1) * PAGE:page * PAGE]]
         self.lasts.want(shown)
-        return {"runs": shown, "hidden": len(known) - len(found), "counts": _counts(known), "page": page, "pages": pages,
-                "found": len(found), "first": (page - 1) * PAGE + 1}
+        return {
+            "runs": shown,
+            "hidden": len(known) - len(found),
+            "counts": _counts(known),
+            "page": page,
+            "pages": pages,
+            "found": len(found),
+            "first": (page - 1) * PAGE + 1,
+        }
 
     def _all(self) -> list[dict]:
         return self._fresh(("runs",), self._table.look)
@@ -97,41 +110,78 @@ class Source:
         """A comparison; `@TAG` stands for the runs with this tag. At most RUNS_COMPARED of them."""
         ids: list[str] = []
         for ref in refs:
-            ids += [run["id"] for run in self._all() if ref[1:] in run["tags"]] if ref.startswith("@") else [ref]
+            ids += (
+                [run["id"] for run in self._all() if ref[1:] in run["tags"]] if ref.startswith("@") else [ref]
+            )
         ids = list(dict.fromkeys(ids))
         if not ids:
-            raise NotFound("No run was chosen, or no run has this tag.", hint="All runs and their tags: stoker ps --all")
-        found = self._fresh(("compare", *ids[:RUNS_COMPARED]), lambda: self.client.compare(ids[:RUNS_COMPARED]))
+            raise NotFound(
+                "No run was chosen, or no run has this tag.", hint="All runs and their tags: stoker ps --all"
+            )
+        found = self._fresh(
+            ("compare", *ids[:RUNS_COMPARED]), lambda: self.client.compare(ids[:RUNS_COMPARED])
+        )
         return {**found, "left_out": max(0, len(ids) - RUNS_COMPARED)}
 
     def sweeps(self) -> dict:
-        """`{"sweeps": [{"name", "runs", "counts"}]}`, the newest first: runs that `stoker sweep` named and tagged."""
+        """`{"sweeps": [{"name", "runs", "counts"}]}`, the newest first:
+        runs that `stoker sweep` named and tagged."""
         found: dict[str, list[dict]] = {}
         for run in self._all():
             for tag in run["tags"]:
                 if run["name"].startswith(f"{tag}-") and run["name"][len(tag) + 1:].split("-")[0].isdigit():
                     found.setdefault(tag, []).append(run)
-        return {"sweeps": [{"name": name, "runs": runs, "counts": _counts(runs)} for name, runs in found.items()]}
+        return {
+            "sweeps": [{"name": name, "runs": runs, "counts": _counts(runs)} for name, runs in found.items()]
+        }
 
-    # --- machines --------------------------------------------------------------------------------------------------------
+    # --- machines
+    # --------------------------------------------------------------------------------------------------------
 
     def machines(self) -> dict:
-        """`{"machines": [...], "here": ...}`: those of config.toml with their runs, and what this one has and does."""
+        """`{"machines": [...], "here": ...}`: those of config.toml with their runs,
+        and what this one has and does."""
         runs = self._all()
         by_name = {run["name"]: {"id": run["id"], "name": run["name"]} for run in reversed(runs)}
-        found = [{"name": each.name, "address": each.host, "gpus": each.gpus, "slots": each.slots,
-                  "active": [run for run in runs if run["target"] == each.name and not State(run["state"]).final],
-                  "recent": [run for run in runs if run["target"] == each.name and State(run["state"]).final][:RECENT],
-                  "ended": sum(run["target"] == each.name and State(run["state"]).final for run in runs)}
-                 for each in load_config(self.client.home).targets.values()]
+        found = [
+            {
+                "name": each.name,
+                "address": each.host,
+                "gpus": each.gpus,
+                "slots": each.slots,
+                "active": [
+                    run for run in runs if run["target"] == each.name and not State(run["state"]).final
+                ],
+                "recent": [run for run in runs if run["target"] == each.name and State(run["state"]).final][
+                    :RECENT
+                ],
+                "ended": sum(run["target"] == each.name and State(run["state"]).final for run in runs),
+            }
+            for each in load_config(self.client.home).targets.values()
+        ]
         here = self._fresh(("top",), self.client.top)
         capacity = self._fresh(("capacity", "local"), lambda: self.client.capacity("local"))
         users = _of_gpus(here["runs"])
         names = {gpu["uuid"]: f"GPU {gpu['index']}" for gpu in here["machine"]["gpus"] if gpu.get("uuid")}
-        busy = {name: sum(each["busy_percent"] or 0 for each in users.get(uuid, [])[:1]) for uuid, name in names.items()}
-        held = {names[uuid]: [by_name[who]] if who in by_name else [] for uuid, who in capacity["gpus_used"].items() if uuid in names}
-        seen = {names[uuid]: [each["run"] for each in found] for uuid, found in users.items() if uuid in names}
-        return {"machines": found, "here": here, "capacity": capacity, "parts_now": self._watch.look(busy), "users": {**seen, **held}}
+        busy = {
+            name: sum(each["busy_percent"] or 0 for each in users.get(uuid, [])[:1])
+            for uuid, name in names.items()
+        }
+        held = {
+            names[uuid]: [by_name[who]] if who in by_name else []
+            for uuid, who in capacity["gpus_used"].items()
+            if uuid in names
+        }
+        seen = {
+            names[uuid]: [each["run"] for each in found] for uuid, found in users.items() if uuid in names
+        }
+        return {
+            "machines": found,
+            "here": here,
+            "capacity": capacity,
+            "parts_now": self._watch.look(busy),
+            "users": {**seen, **held},
+        }
 
     def reports(self) -> dict:
         """What doctor and tune say of this machine."""
@@ -144,8 +194,11 @@ class Source:
 
 def _matches(run: dict, wanted: Mapping[str, str]) -> bool:
     text = " ".join([run["name"], *run["command"], *run["tags"], run["note"] or ""])
-    return (not wanted.get("state") or run["state"] == wanted["state"]) and (not wanted.get("tag") or wanted["tag"] in run["tags"]) and (
-        not wanted.get("grep") or wanted["grep"].casefold() in text.casefold())
+    return (
+        (not wanted.get("state") or run["state"] == wanted["state"])
+        and (not wanted.get("tag") or wanted["tag"] in run["tags"])
+        and (not wanted.get("grep") or wanted["grep"].casefold() in text.casefold())
+    )
 
 
 def _of_gpus(runs: list[dict]) -> dict[str, list[dict]]:
@@ -153,7 +206,9 @@ def _of_gpus(runs: list[dict]) -> dict[str, list[dict]]:
     found: dict[str, list[dict]] = {}
     for run in runs:
         for gpu in (run.get("telemetry") or {}).get("gpus") or ():
-            found.setdefault(str(gpu.get("uuid")), []).append({**gpu, "run": {"id": run["id"], "name": run["name"]}})
+            found.setdefault(str(gpu.get("uuid")), []).append(
+                {**gpu, "run": {"id": run["id"], "name": run["name"]}}
+            )
     return found
 
 

@@ -1,5 +1,6 @@
-"""All runs of the server, kept up to date at the price of the newest and the active ones: with thousands of runs, a list of all of them
-is asked for once and then now and then. What pages share is asked once for all of them."""
+"""All runs of the server, kept up to date at the price of the newest and the active ones:
+with thousands of runs, a list of all of them is asked for once and then now and then.
+What pages share is asked once for all of them."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ class Table:
             else:
                 self._part(newest)
             self._active = {run_id for run_id, run in self._known.items() if not _final(run)}
-            return sorted(self._known.values(), key=lambda run: (not _final(run), run["created_at"]), reverse=True)
+            return sorted(
+                self._known.values(), key=lambda run: (not _final(run), run["created_at"]), reverse=True
+            )
 
     def forget(self) -> None:
         """Ask for all runs at the next look."""
@@ -54,7 +57,11 @@ class Table:
         active = {run["id"]: run for run in self._client.runs(limit=ALL_RUNS)}
         found = {run["id"]: run for run in newest} | active
         oldest = min(run["created_at"] for run in newest)
-        gone = [run_id for run_id, run in self._known.items() if run["created_at"] > oldest and run_id not in found]
+        gone = [
+            run_id
+            for run_id, run in self._known.items()
+            if run["created_at"] > oldest and run_id not in found
+        ]
         ended = [run_id for run_id in self._active if run_id not in found]
         if len(ended) > ONE_BY_ONE:
             self._whole()

@@ -1,4 +1,5 @@
-"""Verbs that only the command line has, carried out by the command line itself: `stoker sweep`, `stoker doctor`, `stoker tune --show`."""
+"""Verbs that only the command line has, carried out by the command line itself:
+`stoker sweep`, `stoker doctor`, `stoker tune --show`."""
 
 from __future__ import annotations
 
@@ -16,20 +17,36 @@ PATIENCE_S = 600.0  # a sweep copies its folder once for each run
 
 
 def typed(home: Home, words: Sequence[str], folder: str | None = None) -> dict | list:
-    """What `stoker WORDS --json` prints, in this folder. No shell reads the words. Raises StokerError as the command tells of it."""
+    """What `stoker WORDS --json` prints, in this folder. No shell reads the words.
+    Raises StokerError as the command tells of it."""
     env = {**os.environ, "STOKER_HOME": os.fspath(home.path)}
     try:
-        done = subprocess.run([sys.executable, "-P", "-m", "stoker.cli", *words], cwd=folder, env=env, stdin=subprocess.DEVNULL,
-                              capture_output=True, timeout=PATIENCE_S, check=False)
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "stoker.cli", *words],
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
     except subprocess.TimeoutExpired as e:
         raise StokerError(f"stoker {words[0]} did not end within {PATIENCE_S:g} s.", hint="stoker ps") from e
     except (OSError, ValueError) as e:
-        raise InvalidSpec(f"stoker {words[0]} could not be started in {folder}: {e}.", hint="Check the folder.") from e
+        raise InvalidSpec(
+            f"stoker {words[0]} could not be started in {folder}: {e}.", hint="Check the folder."
+        ) from e
     told = _last_json(done.stdout) if done.stdout.strip() else None
     if told is None:
         said = _last_json(done.stderr.strip().split(b"\n")[-1])
-        raise from_json(said) if isinstance(said, dict) and "error" in said else StokerError(
-            f"stoker {words[0]} failed (exit code {done.returncode}).", hint=f"Try it in a terminal: stoker {words[0]}")
+        raise (
+            from_json(said)
+            if isinstance(said, dict) and "error" in said
+            else StokerError(
+                f"stoker {words[0]} failed (exit code {done.returncode}).",
+                hint=f"Try it in a terminal: stoker {words[0]}",
+            )
+        )
     return told
 
 
@@ -41,23 +58,29 @@ def _last_json(text: bytes) -> dict | list | None:
 
 
 def sweep(home: Home, form: Mapping[str, str]) -> dict:
-    """Begin a sweep: `folder`, `command`, `params` (one NAME=VALUES a line), and as wished `name`, `at_once`, `random`, `gpus`."""
+    """Begin a sweep: `folder`, `command`, `params` (one NAME=VALUES a line), and as wished `name`, `at_once`,
+    `random`, `gpus`."""
     try:
         command = shlex.split(form.get("command", ""))
     except ValueError as e:
         raise InvalidSpec(f"The command cannot be read: {e}.", hint="train.py --epochs 5") from e
     folder = form.get("folder", "").strip()
     if not os.path.isabs(folder) or not os.path.isdir(folder):
-        raise InvalidSpec(f"There is no folder '{folder}'.", hint="Give the whole path of the folder that the script is in.")
+        raise InvalidSpec(
+            f"There is no folder '{folder}'.", hint="Give the whole path of the folder that the script is in."
+        )
     words = [f"--param={line.strip()}" for line in form.get("params", "").splitlines() if line.strip()]
-    words += [f"--{name.replace('_', '-')}={form[name].strip()}" for name in ("name", "at_once", "random", "gpus")
-              if form.get(name, "").strip()]
+    words += [
+        f"--{name.replace('_', '-')}={form[name].strip()}"
+        for name in ("name", "at_once", "random", "gpus")
+        if form.get(name, "").strip()
+    ]
     return typed(home, ["sweep", "--json", *words, "--", *command], folder)
 
 
 def reports(home: Home) -> dict:
-    """`{"doctor": ..., "tune": [...]}`: what `stoker doctor` says of this machine now, and what `stoker tune` found before; None for a
-    part that could not be had."""
+    """`{"doctor": ..., "tune": [...]}`: what `stoker doctor` says of this machine now, and what `stoker tune`
+    found before; None for a part that could not be had."""
     found: dict = {}
     for name, words in (("doctor", ["doctor", "--json"]), ("tune", ["tune", "--show", "--json"])):
         try:

@@ -1,5 +1,5 @@
-"""How the console speaks: values as people read them, and the languages. The catalogues are PO files beside; English is what stands in
-the templates."""
+"""How the console speaks: values as people read them, and the languages.
+The catalogues are PO files beside; English is what stands in the templates."""
 
 from __future__ import annotations
 
@@ -106,7 +106,12 @@ def command(words: Sequence[str]) -> str:
 
 def short_command(words: Sequence[str]) -> str:
     """A command without the folders of its programs."""
-    return shlex.join([os.path.basename(word) if word.endswith((".py", ".sh")) or at == 0 else word for at, word in enumerate(words)])
+    return shlex.join(
+        [
+            os.path.basename(word) if word.endswith((".py", ".sh")) or at == 0 else word
+            for at, word in enumerate(words)
+        ]
+    )
 
 
 def moment(iso_time: str | None) -> str:
@@ -117,9 +122,16 @@ def moment(iso_time: str | None) -> str:
 def since(run: Mapping) -> str:
     """For how long a run has been in its state, the largest unit only."""
     state = State(run["state"])
-    at = run["ended_at"] if state.final else run["created_at"] if state in (State.PENDING, State.STAGING) else run["started_at"]
+    at = (
+        run["ended_at"]
+        if state.final
+        else run["created_at"]
+        if state in (State.PENDING, State.STAGING)
+        else run["started_at"]
+    )
     seconds = max(0.0, time.time() - from_iso(at or run["created_at"]))
-    for size in (86400, 3600, 60, 10):  # steps of the text: a page that stands still is not sent anew each second
+    # steps of the text: a page that stands still is not sent anew each second
+    for size in (86400, 3600, 60, 10):
         if seconds >= size:
             return format_duration(seconds // size * size).split()[0]
     return "< 10s"
@@ -133,8 +145,24 @@ def line(history: Sequence[float | None]) -> str:
     """The points of a small curve, 120 wide and 20 high, of percentages; the newest at its right end."""
     recent = list(history)[-60:]
     left = 120 - 2 * (len(recent) - 1)
-    return " ".join(f"{left + 2 * n},{20 - 0.2 * min(100.0, value):.1f}" for n, value in enumerate(recent) if value is not None)
+    return " ".join(
+        f"{left + 2 * n},{20 - 0.2 * min(100.0, value):.1f}"
+        for n, value in enumerate(recent)
+        if value is not None
+    )
 
 
-FILTERS = {"figure": figure, "point": point, "where": where, "said": said, "command": command, "short_command": short_command,
-           "moment": moment, "since": since, "share": share, "line": line, "duration": format_duration, "size": format_size}
+FILTERS = {
+    "figure": figure,
+    "point": point,
+    "where": where,
+    "said": said,
+    "command": command,
+    "short_command": short_command,
+    "moment": moment,
+    "since": since,
+    "share": share,
+    "line": line,
+    "duration": format_duration,
+    "size": format_size,
+}

@@ -1,4 +1,5 @@
-"""What a typed command means in the user's folder and environment: which program, which interpreter, which script.
+"""What a typed command means in the user's folder and environment:
+which program, which interpreter, which script.
 
 Runs nothing of the user's but the interpreter itself, to ask a shim where it leads.
 """
@@ -21,14 +22,25 @@ Asked = python.Answer | python.Silence | None
 
 _PYTHON_NAME = re.compile(r"(python|pypy|graalpy)[0-9.]*t?")
 _PYTHON_FILE = re.compile(r"(python|pypy|graalpy)")
-_LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "composer", "horovodrun", "colossalai", "lightning", "fabric"})
-_LAUNCHER_MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch", "torch.distributed.elastic.multiprocessing.launch",
-                               "accelerate.commands.launch", "deepspeed.launcher.runner", "deepspeed"})
+_LAUNCHERS = frozenset(
+    {"torchrun", "accelerate", "deepspeed", "composer", "horovodrun", "colossalai", "lightning", "fabric"}
+)
+_LAUNCHER_MODULES = frozenset(
+    {
+        "torch.distributed.run",
+        "torch.distributed.launch",
+        "torch.distributed.elastic.multiprocessing.launch",
+        "accelerate.commands.launch",
+        "deepspeed.launcher.runner",
+        "deepspeed",
+    }
+)
 _VALUE_FLAGS = "WXQ"  # python's own options that take a value
 _ISOLATING = "IEsSP"  # they change what can be imported
 _SHELL_WORDS = re.compile(r"&&|\|\||[|;<>]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-_TOOL_MARKS = ("pipx_metadata.json", "uv-receipt.toml")  # a program's private environment, never what `python` is meant to be
+# a program's private environment, never what `python` is meant to be
+_TOOL_MARKS = ("pipx_metadata.json", "uv-receipt.toml")
 _COMMON = ("python", "python3", "torchrun", "accelerate", "bash", "make")
 _BUILTINS = frozenset({"source", ".", "cd", "export", "conda", "alias", "ulimit", "set"})
 _NEAR_LIMIT = 2_000
@@ -36,10 +48,12 @@ _NEAR_LIMIT = 2_000
 
 @dataclass(frozen=True)
 class Reading:
-    """argv: what to execute. script: the Python file it will run, if one was found. interpreter: the Python that runs it.
+    """argv: what to execute. script: the Python file it will run, if one was found. interpreter:
+    the Python that runs it.
 
-    import_path: what Python puts in front of sys.path for that script. options: python's options that change what can be
-    imported. shims: programs that choose an interpreter by folder (pyenv and the like); `settle` must ask one of them.
+    import_path: what Python puts in front of sys.path for that script. options: python's options that
+        change what can be imported. shims:
+    programs that choose an interpreter by folder (pyenv and the like); `settle` must ask one of them.
     """
 
     argv: tuple[str, ...]
@@ -52,11 +66,17 @@ class Reading:
 
 
 def read(command: Sequence[str], folder: Path, env: dict[str, str]) -> Reading:
-    """The reading of a command. Raises InvalidSpec or Denied, naming what to type instead, where it cannot be started."""
+    """The reading of a command. Raises InvalidSpec or Denied, naming what to type instead,
+    where it cannot be started."""
     if not command or not command[0].strip():
-        raise InvalidSpec("There is no command to run.", hint="stoker run train.py   or   stoker run -- python train.py --lr 0.1")
+        raise InvalidSpec(
+            "There is no command to run.",
+            hint="stoker run train.py   or   stoker run -- python train.py --lr 0.1",
+        )
     if not folder.is_dir():
-        raise InvalidSpec(f"The folder {folder} does not exist.", hint="Change to the folder of your script first.")
+        raise InvalidSpec(
+            f"The folder {folder} does not exist.", hint="Change to the folder of your script first."
+        )
     first = command[0]
     if first.endswith(".ipynb"):
         raise _notebook(first)
@@ -69,43 +89,74 @@ def read(command: Sequence[str], folder: Path, env: dict[str, str]) -> Reading:
     return _program(command, folder, env)
 
 
-def settle(reading: Reading, folder: Path, env: dict[str, str], *, modules: Sequence[str] = (),
-           compiles: Path | None = None, timeout_s: float = python.ASK_TIMEOUT_S, **more: object) -> tuple[Reading, Asked]:
-    """The reading with a real interpreter in place of a shim, and the answer about `modules`, from one process.
+def settle(
+    reading: Reading,
+    folder: Path,
+    env: dict[str, str],
+    *,
+    modules: Sequence[str] = (),
+    compiles: Path | None = None,
+    timeout_s: float = python.ASK_TIMEOUT_S,
+    **more: object,
+) -> tuple[Reading, Asked]:
+    """The reading with a real interpreter in place of a shim, and the answer about `modules`,
+    from one process.
 
-    None as the answer: there was nothing to ask, or nobody to ask. Raises InvalidSpec where a shim leads to no Python.
+    None as the answer: there was nothing to ask, or nobody to ask.
+    Raises InvalidSpec where a shim leads to no Python.
     """
     if not reading.interpreter or not (reading.shims or modules or compiles or more):
         return reading, None
     answer: Asked = None
     for candidate in reading.shims or (reading.interpreter,):
-        answer = python.ask([candidate, *reading.options], folder, env, modules=modules, path=reading.import_path, compiles=compiles,
-                            timeout_s=timeout_s, **more)
+        answer = python.ask(
+            [candidate, *reading.options],
+            folder,
+            env,
+            modules=modules,
+            path=reading.import_path,
+            compiles=compiles,
+            timeout_s=timeout_s,
+            **more,
+        )
         if isinstance(answer, python.Answer):
             break
     if not reading.shims:
         return reading, answer
     if isinstance(answer, python.Silence):
-        raise InvalidSpec(f"{reading.shims[0]} finds no Python here: {answer.why.rstrip('.')}.",
-                          hint="Run python --version in this folder; with pyenv, pyenv versions lists the installed Pythons.")
+        raise InvalidSpec(
+            f"{reading.shims[0]} finds no Python here: {answer.why.rstrip('.')}.",
+            hint=(
+                "Run python --version in this folder; with pyenv, pyenv versions lists the installed "
+                "Pythons."
+            ),
+        )
     found = answer.executable or reading.interpreter
     argv = tuple(found if n == 0 and word in reading.shims else word for n, word in enumerate(reading.argv))
     return replace(reading, argv=argv, interpreter=found, shims=()), answer
 
 
-# --- the three kinds of commands -----------------------------------------------------------------------------------------
+# --- the three kinds of commands
+# -----------------------------------------------------------------------------------------
 
 def _script_command(command: Sequence[str], folder: Path, env: dict[str, str]) -> Reading:
     """`train.py --lr 0.1`: the script under what `python` means here."""
     script = _readable_script(command[0], folder)
     found, shims, warnings = _find_python(("python", "python3"), folder, env)
     word = command[0] if not command[0].startswith("-") else f"./{command[0]}"
-    return Reading(argv=(found, word, *command[1:]), script=script, interpreter=found, import_path=_beside(script), shims=shims,
-                   warnings=tuple(warnings))
+    return Reading(
+        argv=(found, word, *command[1:]),
+        script=script,
+        interpreter=found,
+        import_path=_beside(script),
+        shims=shims,
+        warnings=tuple(warnings),
+    )
 
 
 def _python_command(command: Sequence[str], folder: Path, env: dict[str, str]) -> Reading:
-    """`python [options] train.py`, `python -m module`, `.venv/bin/python ...`: the interpreter made absolute."""
+    """`python [options] train.py`, `python -m module`, `.venv/bin/python ...`:
+    the interpreter made absolute."""
     first = command[0]
     if "/" in first:
         found, shims, warnings = _absolute(first, folder), (), []
@@ -119,8 +170,15 @@ def _python_command(command: Sequence[str], folder: Path, env: dict[str, str]) -
             warnings.append(f"There is no {first} here; using {found}.")
     options, module, rest = _python_options(command[1:])
     script, path = _python_target(module, rest, folder)
-    return Reading(argv=(found, *command[1:]), script=script, interpreter=found, import_path=path, options=options, shims=shims,
-                   warnings=tuple(warnings))
+    return Reading(
+        argv=(found, *command[1:]),
+        script=script,
+        interpreter=found,
+        import_path=path,
+        options=options,
+        shims=shims,
+        warnings=tuple(warnings),
+    )
 
 
 def _program(command: Sequence[str], folder: Path, env: dict[str, str]) -> Reading:
@@ -129,7 +187,8 @@ def _program(command: Sequence[str], folder: Path, env: dict[str, str]) -> Readi
     if "/" in first:
         path = Path(_absolute(first, folder))
         _check_executable(first, path, folder)
-        keep = not os.path.isabs(first) and not _in_environment(path)  # a copied folder brings its own ./run.sh
+        # a copied folder brings its own ./run.sh
+        keep = not os.path.isabs(first) and not _in_environment(path)
         argv0 = first if keep else os.fspath(path)
     else:
         found = _which(first, folder, env)
@@ -144,23 +203,37 @@ def _program(command: Sequence[str], folder: Path, env: dict[str, str]) -> Readi
     elif shebang:
         _check_shebang(path, shebang)
     name = os.path.basename(first)
-    interpreter = _shebang_python(path, folder, env) if name in _LAUNCHERS or _is_python_shebang(shebang) else None
+    interpreter = (
+        _shebang_python(path, folder, env) if name in _LAUNCHERS or _is_python_shebang(shebang) else None
+    )
     script = _first_script(command[1:], folder, strict=name in _LAUNCHERS)
-    return Reading(argv=argv, script=script, interpreter=interpreter, import_path=_beside(script) if script else ())
+    return Reading(
+        argv=argv, script=script, interpreter=interpreter, import_path=_beside(script) if script else ()
+    )
 
 
-# --- which python --------------------------------------------------------------------------------------------------------
+# --- which python
+# --------------------------------------------------------------------------------------------------------
 
-def _find_python(names: Sequence[str], folder: Path, env: dict[str, str]) -> tuple[str, tuple[str, ...], list[str]]:
+def _find_python(
+    names: Sequence[str], folder: Path, env: dict[str, str]
+) -> tuple[str, tuple[str, ...], list[str]]:
     """(path, the shims to ask in turn, warnings) of the first of `names` on the user's PATH."""
     found = [p for p in (_which(name, folder, env) for name in names) if p]
     if not found:
-        raise InvalidSpec(f"There is no {names[0]} on your PATH.",
-                          hint="Activate your environment first (source .venv/bin/activate, conda activate NAME), or name one: "
-                               "stoker run -- /path/to/python train.py")
+        raise InvalidSpec(
+            f"There is no {names[0]} on your PATH.",
+            hint="Activate your environment first (source .venv/bin/activate, conda activate NAME), or name "
+                "one: "
+            "stoker run -- /path/to/python train.py",
+        )
     warnings = []
     venv = env.get("VIRTUAL_ENV", "")
-    if venv and not _is_shim(found[0]) and os.path.realpath(os.path.dirname(found[0])) != os.path.realpath(os.path.join(venv, "bin")):
+    if (
+        venv
+        and not _is_shim(found[0])
+        and os.path.realpath(os.path.dirname(found[0])) != os.path.realpath(os.path.join(venv, "bin"))
+    ):
         warnings.append(f"The environment {venv} is active, but your PATH finds {found[0]} first.")
     return found[0], tuple(found) if _is_shim(found[0]) else (), warnings
 
@@ -186,9 +259,11 @@ def _is_tool_environment(path: str) -> bool:
 
 
 def _is_shim(path: str) -> bool:
-    """True for a program that picks a Python by folder (pyenv, asdf, mise): its answer may change, so it must be asked now.
+    """True for a program that picks a Python by folder (pyenv, asdf, mise):
+    its answer may change, so it must be asked now.
 
-    A link of a virtual environment is no shim and is kept as it is: behind the link it would lose the environment.
+    A link of a virtual environment is no shim and is kept as it is:
+    behind the link it would lose the environment.
     """
     if os.path.basename(os.path.dirname(path)) == "shims":
         return True
@@ -207,15 +282,19 @@ def _behind_shim(path: str, folder: Path, env: dict[str, str]) -> str:
         return path
     if done[0] != 0:
         said = done[2].decode("utf-8", "replace").strip().splitlines()
-        raise InvalidSpec(f"{path} finds no program here: {said[0].rstrip('.') if said else 'pyenv names none'}.",
-                          hint="List the Pythons with pyenv versions; choose one with pyenv local VERSION.")
+        raise InvalidSpec(
+            f"{path} finds no program here: {said[0].rstrip('.') if said else 'pyenv names none'}.",
+            hint="List the Pythons with pyenv versions; choose one with pyenv local VERSION.",
+        )
     return os.fsdecode(done[1].strip()) or path
 
 
-# --- python's own command line -------------------------------------------------------------------------------------------
+# --- python's own command line
+# -------------------------------------------------------------------------------------------
 
 def _python_options(words: Sequence[str]) -> tuple[tuple[str, ...], str | None, list[str]]:
-    """(options that change imports, module of -m or None, the rest from the script on; empty for -c and standard input)."""
+    """(options that change imports, module of -m or None, the rest from the script on;
+    empty for -c and standard input)."""
     kept: list[str] = []
     n = 0
     while n < len(words):
@@ -243,7 +322,9 @@ def _python_options(words: Sequence[str]) -> tuple[tuple[str, ...], str | None, 
     return tuple(kept), None, []
 
 
-def _python_target(module: str | None, rest: Sequence[str], folder: Path) -> tuple[Path | None, tuple[str, ...]]:
+def _python_target(
+    module: str | None, rest: Sequence[str], folder: Path
+) -> tuple[Path | None, tuple[str, ...]]:
     """(script, its sys.path entry) of what python is told to run."""
     if module is not None:
         own = _local_module(module, folder)
@@ -288,7 +369,8 @@ def _beside(script: Path) -> tuple[str, ...]:
     return (os.path.dirname(os.path.realpath(script)),)
 
 
-# --- files and what is wrong with them ------------------------------------------------------------------------------------
+# --- files and what is wrong with them
+# ------------------------------------------------------------------------------------
 
 def _readable_script(word: str, folder: Path) -> Path:
     path = folder / word
@@ -297,7 +379,10 @@ def _readable_script(word: str, folder: Path) -> Path:
     if not path.exists():
         raise _no_file(word, folder)
     if path.is_file() and not os.access(path, os.R_OK):
-        raise Denied(f"{word} cannot be read: permission denied.", hint=f"chmod u+r {word}   (or ask the owner of the file)")
+        raise Denied(
+            f"{word} cannot be read: permission denied.",
+            hint=f"chmod u+r {word}   (or ask the owner of the file)",
+        )
     return path
 
 
@@ -313,7 +398,8 @@ def _check_executable(word: str, path: Path, folder: Path) -> None:
 
 
 def _shebang(path: Path) -> str | None:
-    """The first line of a script without "#!"; "" for a binary; None for a text file that has no such line."""
+    """The first line of a script without "#!"; "" for a binary;
+    None for a text file that has no such line."""
     try:
         with path.open("rb") as f:
             head = f.read(512)
@@ -327,11 +413,15 @@ def _shebang(path: Path) -> str | None:
 def _check_shebang(path: Path, shebang: str) -> None:
     wanted = next(iter(shebang.split()), "")
     if shebang.endswith("\r"):
-        raise InvalidSpec(f"{path.name} has Windows line endings, so the system looks for a program named '{wanted}\\r'.",
-                          hint=f"sed -i 's/\\r$//' {path.name}")
+        raise InvalidSpec(
+            f"{path.name} has Windows line endings, so the system looks for a program named '{wanted}\\r'.",
+            hint=f"sed -i 's/\\r$//' {path.name}",
+        )
     if not os.path.exists(wanted):
-        raise InvalidSpec(f"The first line of {path.name} names {wanted or 'no program'}, which does not exist here.",
-                          hint="Correct the first line, or name the program: stoker run -- bash SCRIPT")
+        raise InvalidSpec(
+            f"The first line of {path.name} names {wanted or 'no program'}, which does not exist here.",
+            hint="Correct the first line, or name the program: stoker run -- bash SCRIPT",
+        )
 
 
 def _is_python_shebang(shebang: str | None) -> bool:
@@ -340,7 +430,8 @@ def _is_python_shebang(shebang: str | None) -> bool:
 
 
 def _shebang_python(path: Path, folder: Path, env: dict[str, str]) -> str | None:
-    """The Python that a console script starts: its first line, `env NAME`, or pip's detour through sh for long paths."""
+    """The Python that a console script starts:
+    its first line, `env NAME`, or pip's detour through sh for long paths."""
     try:
         head = path.open("rb").read(4096).decode("utf-8", "replace").splitlines()
     except OSError:
@@ -373,28 +464,43 @@ def _notebook(word: str) -> InvalidSpec:
 
 def _directory(word: str, path: Path) -> InvalidSpec:
     inside = [n for n in ("train.py", "main.py", "run.py", "__main__.py") if (path / n).is_file()]
-    hint = f"stoker run {shlex.quote(os.path.join(word, inside[0]))}" if inside else "Name a file: stoker run train.py"
+    hint = (
+        f"stoker run {shlex.quote(os.path.join(word, inside[0]))}"
+        if inside
+        else "Name a file: stoker run train.py"
+    )
     return InvalidSpec(f"{word} is a folder, not a program.", hint=hint)
 
 
 def _no_file(word: str, folder: Path) -> InvalidSpec:
     found = nearest(word, folder)
-    hint = f"Did you mean {' or '.join(map(shlex.quote, found))}?" if found else f"The current folder is {folder}."
+    hint = (
+        f"Did you mean {' or '.join(map(shlex.quote, found))}?"
+        if found
+        else f"The current folder is {folder}."
+    )
     return InvalidSpec(f"There is no file {shlex.quote(word)} here.", hint=hint)
 
 
 def _not_found(command: Sequence[str], folder: Path, env: dict[str, str]) -> InvalidSpec:
     word = command[0]
     if _ASSIGNMENT.match(word):
-        return InvalidSpec(f"'{word}' is a shell assignment, not a program.", hint=f"stoker run -- env {' '.join(command)}")
+        return InvalidSpec(
+            f"'{word}' is a shell assignment, not a program.", hint=f"stoker run -- env {' '.join(command)}"
+        )
     if " " in word.strip():
         return _no_such_words(word, folder, env)
     if (folder / word).is_dir():
         return _directory(word, folder / word)
     if (folder / word).is_file():
         if os.access(folder / word, os.X_OK):
-            return InvalidSpec(f"{word} is not on your PATH, but a file here has that name.", hint=f"stoker run ./{word}")
-        return InvalidSpec(f"{word} is a file here, but is not executable.", hint=f"chmod +x {word}, then: stoker run ./{word}")
+            return InvalidSpec(
+                f"{word} is not on your PATH, but a file here has that name.", hint=f"stoker run ./{word}"
+            )
+        return InvalidSpec(
+            f"{word} is a file here, but is not executable.",
+            hint=f"chmod +x {word}, then: stoker run ./{word}",
+        )
     if word in _BUILTINS:
         return InvalidSpec(f"'{word}' is a built-in command of the shell, not a program.",
                            hint=f"stoker run -- bash -c '{' '.join(command)} && ...'")
@@ -408,13 +514,17 @@ def _no_such_words(word: str, folder: Path, env: dict[str, str]) -> InvalidSpec:
     """For one word with spaces in it: a name that has some, or a whole command in quotes?"""
     parts = word.split()
     if _SHELL_WORDS.search(word):
-        return InvalidSpec(f"There is no program named '{word}'.", hint=f"stoker run -- bash -c {shlex.quote(word)}")
+        return InvalidSpec(
+            f"There is no program named '{word}'.", hint=f"stoker run -- bash -c {shlex.quote(word)}"
+        )
     script_first = (folder / parts[0]).is_file() and parts[0].endswith(".py")
     starts_scripts = parts[0] in _LAUNCHERS or _PYTHON_NAME.fullmatch(os.path.basename(parts[0]))
     command = script_first or starts_scripts or any(part.startswith("-") for part in parts)
     if command or (_which(parts[0], folder, env) and not nearest(word, folder)):
         unquoted = word if script_first else f"-- {word}"
-        return InvalidSpec(f"There is no program named '{word}'.", hint=f"Remove the quotes: stoker run {unquoted}")
+        return InvalidSpec(
+            f"There is no program named '{word}'.", hint=f"Remove the quotes: stoker run {unquoted}"
+        )
     return _no_file(word, folder)
 
 
@@ -446,7 +556,11 @@ def _some_files(folder: Path, depth: int = 2) -> Iterator[str]:
                 continue
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    if not entry.name.startswith(".") and entry.name not in ("__pycache__", "node_modules", "venv"):
+                    if not entry.name.startswith(".") and entry.name not in (
+                        "__pycache__",
+                        "node_modules",
+                        "venv",
+                    ):
                         deeper.append(os.path.join(base, entry.name))
                     continue
                 seen += 1

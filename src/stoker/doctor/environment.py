@@ -11,10 +11,11 @@ PLACES = (".venv", "venv")
 
 
 def activated(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> tuple[dict[str, str], str]:
-    """The environment with the folder's own virtual environment active, and which that is; unchanged and "" where it is not used.
+    """The environment with the folder's own virtual environment active, and which that is;
+    unchanged and "" where it is not used.
 
-    It is used for a script (`train.py`), and for a program that only it has. An environment that is active wins; conda's `base` is
-    active in each shell of many machines and does not.
+    It is used for a script (`train.py`), and for a program that only it has.
+    An environment that is active wins; conda's `base` is active in each shell of many machines and does not.
     """
     own = None if _is_active(env) or not command else _own(folder, env)
     if own is None or not (command[0].endswith(".py") or _only_there(command[0], own, env)):
@@ -56,4 +57,8 @@ def _own(folder: Path, env: Mapping[str, str]) -> Path | None:
 
 
 def _only_there(program: str, own: Path, env: Mapping[str, str]) -> bool:
-    return "/" not in program and (own / "bin" / program).exists() and shutil.which(program, path=env.get("PATH")) is None
+    return (
+        "/" not in program
+        and (own / "bin" / program).exists()
+        and shutil.which(program, path=env.get("PATH")) is None
+    )

@@ -1,4 +1,5 @@
-"""One examination from beginning to end: the machine, the user's Python, the script. Order of findings is order of reading."""
+"""One examination from beginning to end: the machine, the user's Python, the script.
+Order of findings is order of reading."""
 
 from __future__ import annotations
 
@@ -24,13 +25,18 @@ def run(command: Sequence[str] | None, folder: Path, env: dict[str, str], deep: 
     if deep and reading:
         try:
             compiles = reading.script if read and read[0].problem else None
-            reading, answer = commands.settle(reading, folder, env, modules=sorted(wanted), compiles=compiles, distributions=["torch"])
+            reading, answer = commands.settle(
+                reading, folder, env, modules=sorted(wanted), compiles=compiles, distributions=["torch"]
+            )
         except StokerError as e:
             found.append(Finding("fail", "python", e.message, e.hint))
     seen = gpu.gpus(env) if deep else gpu.Gpus(other=True)
     found += _python(reading, answer, folder, env)
     if deep:
-        found += [*gpu.gpu_findings(seen), *gpu.torch_findings(answer.torch if isinstance(answer, python.Answer) else None, seen)]
+        found += [
+            *gpu.gpu_findings(seen),
+            *gpu.torch_findings(answer.torch if isinstance(answer, python.Answer) else None, seen),
+        ]
     found += machine.look(folder, env, deep)
     if reading and read:
         asked = answer if isinstance(answer, python.Answer) else None
@@ -40,23 +46,39 @@ def run(command: Sequence[str] | None, folder: Path, env: dict[str, str], deep: 
     return found
 
 
-def _read(command: Sequence[str] | None, folder: Path, env: dict[str, str]) -> tuple[commands.Reading | None, list[Finding]]:
-    """The reading of the command; of `python` where none is given. A command that cannot start is a finding."""
+def _read(
+    command: Sequence[str] | None, folder: Path, env: dict[str, str]
+) -> tuple[commands.Reading | None, list[Finding]]:
+    """The reading of the command; of `python` where none is given.
+    A command that cannot start is a finding."""
     try:
         return commands.read(command or ["python"], folder, env), []
     except StokerError as e:
         return None, [Finding("fail", "command" if command else "python", e.message, e.hint)]
 
 
-def _python(reading: commands.Reading | None, answer: commands.Asked, folder: Path, env: dict[str, str]) -> Iterator[Finding]:
+def _python(
+    reading: commands.Reading | None, answer: commands.Asked, folder: Path, env: dict[str, str]
+) -> Iterator[Finding]:
     if reading is None:
         return
     yield from (Finding("warn", "python", text) for text in reading.warnings)
     if isinstance(answer, python.Silence):
-        yield Finding("warn", "python", f"{reading.interpreter} did not answer: {answer.why}.", f"Run: {reading.interpreter} --version")
+        yield Finding(
+            "warn",
+            "python",
+            f"{reading.interpreter} did not answer: {answer.why}.",
+            f"Run: {reading.interpreter} --version",
+        )
     if isinstance(answer, python.Answer):
-        yield Finding("ok", "python", f"Python {'.'.join(map(str, answer.version))} at {reading.interpreter}.")
+        yield Finding(
+            "ok", "python", f"Python {'.'.join(map(str, answer.version))} at {reading.interpreter}."
+        )
         beside = next((folder / n for n in (".venv", "venv") if (folder / n / "pyvenv.cfg").exists()), None)
-        if beside and os.path.realpath(beside) != os.path.realpath(answer.prefix) and not env.get("VIRTUAL_ENV"):
+        if (
+            beside
+            and os.path.realpath(beside) != os.path.realpath(answer.prefix)
+            and not env.get("VIRTUAL_ENV")
+        ):
             yield Finding("note", "python", f"{beside.name} in this folder is not active, so it is not used.",
                           f"source {beside.name}/bin/activate")

@@ -22,7 +22,11 @@ class Finding:
     def to_json(self) -> dict:
         """All fields; of a lint also `why` and `do`, its message and hint in the words of the table."""
         plain = asdict(self)
-        return plain | {"why": self.message, "do": self.hint} if self.lint else {k: v for k, v in plain.items() if k != "lint"}
+        return (
+            plain | {"why": self.message, "do": self.hint}
+            if self.lint
+            else {k: v for k, v in plain.items() if k != "lint"}
+        )
 
 
 def worst(findings: list[Finding]) -> str:

@@ -1,6 +1,8 @@
-"""Follows names through one Python file without running it: what may a name stand for, which function does a call reach.
+"""Follows names through one Python file without running it:
+what may a name stand for, which function does a call reach.
 
-Knows Python, not training. An answer of `UNKNOWN` means that nobody can say from this file alone; who asks must then hold his tongue.
+Knows Python, not training. An answer of `UNKNOWN` means that nobody can say from this file alone;
+who asks must then hold his tongue.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ _MANY = 12  # origins or call sites; more is unknown
 
 @dataclass(frozen=True)
 class Binding:
-    """One place where a name gets a value. value: UNKNOWN where it comes from a loop, an import or `+=`. index: its place in a tuple."""
+    """One place where a name gets a value. value:
+    UNKNOWN where it comes from a loop, an import or `+=`. index: its place in a tuple."""
 
     node: ast.AST
     value: ast.expr | None
@@ -36,7 +39,9 @@ class Program:
 
     def __init__(self, tree: ast.Module, text: str = "") -> None:
         self.tree, self.text = tree, text
-        self.parents: dict[ast.AST, ast.AST] = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        self.parents: dict[ast.AST, ast.AST] = {
+            child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)
+        }
         self.nodes = list(ast.walk(tree))
         self.calls = [n for n in self.nodes if isinstance(n, ast.Call)]
         self.loops = [n for n in self.nodes if isinstance(n, Loop)]
@@ -44,12 +49,14 @@ class Program:
         self.classes = {n.name: n for n in self.nodes if isinstance(n, ast.ClassDef)}
         self._scopes: dict[ast.AST, Scope] = {}
         self._origins: dict[tuple[ast.AST, int], list[ast.expr | None]] = {}
-        self.sites: dict[ast.AST, list[ast.Call]] = {}  # function -> the calls in this file that surely reach it
+        # function -> the calls in this file that surely reach it
+        self.sites: dict[ast.AST, list[ast.Call]] = {}
         for _ in range(2):  # the second time with what is known of parameters
             self.sites = self._find_sites()
             self._origins.clear()
 
-    # --- names as Python resolves them ---------------------------------------------------------------------------------------
+    # --- names as Python resolves them
+    # ---------------------------------------------------------------------------------------
 
     @cached_property
     def aliases(self) -> dict[str, str]:
@@ -57,13 +64,17 @@ class Program:
         found = {}
         for node in self.nodes:
             if isinstance(node, ast.Import):
-                found |= {a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names}
+                found |= {
+                    a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0]
+                    for a in node.names
+                }
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 found |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
         return found
 
     def name(self, node: ast.expr) -> str:
-        """The dotted name of a function or class with imports undone: "torch.nn.Linear"; "" for what has none."""
+        """The dotted name of a function or class with imports undone: "torch.nn.Linear";
+        "" for what has none."""
         first, dot, rest = dotted(node).partition(".")
         return self.aliases.get(first, first) + dot + rest
 
@@ -73,7 +84,8 @@ class Program:
             at = self.parents.get(node, self.tree)
             came = node
             while not isinstance(at, Scope) or (isinstance(at, Function) and came not in at.body) or (
-                    isinstance(at, ast.ClassDef) and came not in at.body):  # decorators and defaults belong outside
+                    # decorators and defaults belong outside
+                    isinstance(at, ast.ClassDef) and came not in at.body):
                 came, at = at, self.parents[at]
             self._scopes[node] = at
         return self._scopes[node]
@@ -113,7 +125,12 @@ class Program:
     def bindings(self) -> dict[tuple[Scope, str], list[Binding]]:
         """(scope, name) -> where it is bound, in order of lines. `self.x` is kept under (class, "self.x")."""
         found: dict[tuple[Scope, str], list[Binding]] = defaultdict(list)
-        shared = {(self.scope(n), name): self.tree for n in self.nodes if isinstance(n, ast.Global) for name in n.names}
+        shared = {
+            (self.scope(n), name): self.tree
+            for n in self.nodes
+            if isinstance(n, ast.Global)
+            for name in n.names
+        }
         for node in self.nodes:
             for target, value, index, adds in _targets(node):
                 scope = self.scope(node)
@@ -129,7 +146,8 @@ class Program:
         return found
 
     def reaching(self, node: ast.Name) -> list[Binding | ast.arg]:
-        """The bindings whose value a name may hold where it is read; empty for a name that this file does not bind."""
+        """The bindings whose value a name may hold where it is read;
+        empty for a name that this file does not bind."""
         scope: Scope = self.scope(node)
         here = self.bindings.get((scope, node.id), [])
         args = _parameter(scope, node.id)
@@ -149,7 +167,8 @@ class Program:
         return []
 
     def _before(self, node: ast.Name, scope: Scope, here: list[Binding]) -> tuple[list[Binding], bool]:
-        """The bindings that can come last before `node`, walking backwards; True when one of them surely ran."""
+        """The bindings that can come last before `node`, walking backwards;
+        True when one of them surely ran."""
         found: list[Binding] = []
         at: ast.AST = self.statement(node)
         if isinstance(at, ast.While):
@@ -167,17 +186,23 @@ class Program:
                 if own:
                     return found + own, True
                 found += [b for b in here if self.within(b.node, parent) and b not in found]
-            elif isinstance(parent, ast.With | ast.AsyncWith) and (own := [b for b in here if b.node is parent]):
+            elif isinstance(parent, ast.With | ast.AsyncWith) and (
+                own := [b for b in here if b.node is parent]
+            ):
                 return found + own, True
             elif isinstance(parent, ast.Try) and at not in parent.body:
-                found += [b for b in here if any(self.within(b.node, s) for s in parent.body) and b not in found]
+                found += [
+                    b for b in here if any(self.within(b.node, s) for s in parent.body) and b not in found
+                ]
             at = parent
         return found, False
 
-    # --- what a name stands for ----------------------------------------------------------------------------------------------
+    # --- what a name stands for
+    # ----------------------------------------------------------------------------------------------
 
     def origins(self, node: ast.expr, depth: int = _DEPTH) -> list[ast.expr | None]:
-        """The expressions, no names any more, that `node` may stand for; UNKNOWN among them for each way that leads out of sight."""
+        """The expressions, no names any more, that `node` may stand for;
+        UNKNOWN among them for each way that leads out of sight."""
         key = (node, depth)
         if key not in self._origins:
             self._origins[key] = [UNKNOWN]  # what leads back to itself is unknown
@@ -195,21 +220,33 @@ class Program:
             yield from self.origins(node.value, depth - 1)
         elif isinstance(node, ast.Name):
             reached = self.reaching(node)
-            yield from (o for b in reached for o in self._bound(b, node, depth - 1)) if reached else (UNKNOWN,)
+            yield from (
+                (o for b in reached for o in self._bound(b, node, depth - 1)) if reached else (UNKNOWN,)
+            )
         elif isinstance(node, ast.Attribute):
             owner = self.owner(node)
-            bound = self.bindings.get((owner, dotted(node)), []) if owner and dotted(node).startswith("self.") else []
+            bound = (
+                self.bindings.get((owner, dotted(node)), [])
+                if owner and dotted(node).startswith("self.")
+                else []
+            )
             real = [b for b in bound if not (isinstance(b.value, ast.Constant) and b.value.value is None)]
             bound = real or bound  # `self.x = None` only keeps the place free
             yield from (o for b in bound for o in self._bound(b, node, depth - 1)) if bound else (UNKNOWN,)
-        elif isinstance(node, ast.Call) and (reached := [f for f in self.reached(node) if f.name != "__init__"]):
+        elif isinstance(node, ast.Call) and (
+            reached := [f for f in self.reached(node) if f.name != "__init__"]
+        ):
             yield from (o for f in reached for o in self._returned(f, None, depth - 1))
         else:
             yield node
 
     def _bound(self, bound: Binding | ast.arg, node: ast.expr, depth: int) -> Iterator[ast.expr | None]:
         if isinstance(bound, ast.arg):
-            yield from (o for given in self.given(bound) for o in (self.origins(given, depth) if given is not UNKNOWN else [UNKNOWN]))
+            yield from (
+                o
+                for given in self.given(bound)
+                for o in (self.origins(given, depth) if given is not UNKNOWN else [UNKNOWN])
+            )
         elif bound.adds or bound.value is UNKNOWN:
             yield UNKNOWN
         elif bound.index is None:
@@ -219,16 +256,24 @@ class Program:
 
     def _element(self, value: ast.expr, index: int, depth: int) -> Iterator[ast.expr | None]:
         """The origins of one place of a tuple."""
-        if isinstance(value, ast.Tuple | ast.List) and index < len(value.elts) and not any(isinstance(e, ast.Starred) for e in value.elts):
+        if (
+            isinstance(value, ast.Tuple | ast.List)
+            and index < len(value.elts)
+            and not any(isinstance(e, ast.Starred) for e in value.elts)
+        ):
             yield from self.origins(value.elts[index], depth)
-        elif isinstance(value, ast.Call) and (reached := [f for f in self.reached(value) if f.name != "__init__"]):
+        elif isinstance(value, ast.Call) and (
+            reached := [f for f in self.reached(value) if f.name != "__init__"]
+        ):
             yield from (o for f in reached for o in self._returned(f, index, depth))
         else:
             yield UNKNOWN
 
     def returns(self, function: ast.AST) -> list[ast.expr | None]:
         """What a function's return statements give; UNKNOWN for a bare one."""
-        return [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and self.scope(n) is function]
+        return [
+            n.value for n in ast.walk(function) if isinstance(n, ast.Return) and self.scope(n) is function
+        ]
 
     def _returned(self, function: ast.AST, index: int | None, depth: int) -> Iterator[ast.expr | None]:
         values = self.returns(function)
@@ -240,13 +285,17 @@ class Program:
             else:
                 yield from self.origins(value, depth - 1)
 
-    # --- calls ---------------------------------------------------------------------------------------------------------------
+    # --- calls
+    # --------------------------------------------------------------------------------------------------------
 
     def reached(self, call: ast.Call) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-        """The functions of this file that a call may run; for a class its `__init__`. Empty where none is known for sure."""
+        """The functions of this file that a call may run; for a class its `__init__`.
+        Empty where none is known for sure."""
         func = call.func
         if isinstance(func, ast.Name):
-            found = [b.node for b in self.reaching(func) if isinstance(b, Binding) and isinstance(b.node, Function)]
+            found = [
+                b.node for b in self.reaching(func) if isinstance(b, Binding) and isinstance(b.node, Function)
+            ]
             if not found and func.id in self.classes:
                 found = self.methods(self.classes[func.id], "__init__")
             return found
@@ -259,7 +308,8 @@ class Program:
         return [f for c in made for f in self.methods(c, func.attr)]
 
     def classes_of(self, node: ast.expr) -> list[ast.ClassDef]:
-        """The classes of this file that a value is surely an instance of; empty where it may be something else."""
+        """The classes of this file that a value is surely an instance of;
+        empty where it may be something else."""
         if isinstance(node, ast.Attribute) and not dotted(node).startswith("self."):
             return []
         key = (node, -1)
@@ -267,8 +317,12 @@ class Program:
             return []
         self._origins[key] = [UNKNOWN]  # asked again while it is being answered: unknown
         try:
-            found = [self.classes.get(o.func.id) if isinstance(o, ast.Call) and isinstance(o.func, ast.Name) else None
-                     for o in self.origins(node, 5)]
+            found = [
+                self.classes.get(o.func.id)
+                if isinstance(o, ast.Call) and isinstance(o.func, ast.Name)
+                else None
+                for o in self.origins(node, 5)
+            ]
         finally:
             del self._origins[key]
         return [c for c in found if c] if all(found) else []
@@ -303,10 +357,12 @@ class Program:
         method = isinstance(self.scope(function), ast.ClassDef)
         return [_argument(function, arg, call, method) for call in sites]
 
-    # --- values --------------------------------------------------------------------------------------------------------------
+    # --- values
+    # --------------------------------------------------------------------------------------------------------
 
     def value(self, node: ast.expr | None) -> object:
-        """The constant an expression stands for, defaults of argparse options among them; None where it is not one."""
+        """The constant an expression stands for, defaults of argparse options among them;
+        None where it is not one."""
         if node is None:
             return None
         if isinstance(node, ast.Attribute) and not dotted(node).startswith("self."):
@@ -322,7 +378,11 @@ class Program:
             if not isinstance(call.func, ast.Attribute) or call.func.attr != "add_argument":
                 continue
             flags = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-            name = next((f for f in flags if f.startswith("--")), flags[0] if flags else "").lstrip("-").replace("-", "_")
+            name = (
+                next((f for f in flags if f.startswith("--")), flags[0] if flags else "")
+                .lstrip("-")
+                .replace("-", "_")
+            )
             default = keyword(call, "default")
             if name and isinstance(default, ast.Constant):
                 found[name] = default.value
@@ -332,7 +392,12 @@ class Program:
 def keyword(call: ast.Call, name: str, place: int | None = None) -> ast.expr | None:
     """What a call gives as `name`, by name or at a place; None for nothing."""
     named = next((k.value for k in call.keywords if k.arg == name), None)
-    if named is not None or place is None or len(call.args) <= place or any(isinstance(a, ast.Starred) for a in call.args[:place + 1]):
+    if (
+        named is not None
+        or place is None
+        or len(call.args) <= place
+        or any(isinstance(a, ast.Starred) for a in call.args[: place + 1])
+    ):
         return named
     return call.args[place]
 
@@ -369,14 +434,18 @@ def _surely(statement: ast.AST, binders: set[ast.AST]) -> bool:
     return statement in binders and not isinstance(statement, Loop)
 
 
-def _unpacked(target: ast.expr, value: ast.expr | None) -> Iterator[tuple[ast.expr, ast.expr | None, int | None, bool]]:
+def _unpacked(
+    target: ast.expr, value: ast.expr | None
+) -> Iterator[tuple[ast.expr, ast.expr | None, int | None, bool]]:
     if not isinstance(target, ast.Tuple | ast.List):
         yield target, value, None, False
         return
     starred = any(isinstance(e, ast.Starred) for e in target.elts)
     for n, element in enumerate(target.elts):
         if isinstance(element, ast.Tuple | ast.List | ast.Starred):
-            yield from ((t, UNKNOWN, None, False) for t, *_ in _unpacked(getattr(element, "value", element), UNKNOWN))
+            yield from (
+                (t, UNKNOWN, None, False) for t, *_ in _unpacked(getattr(element, "value", element), UNKNOWN)
+            )
         else:
             yield element, UNKNOWN if starred else value, None if value is UNKNOWN or starred else n, False
 

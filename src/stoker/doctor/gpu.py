@@ -19,7 +19,8 @@ _VERSION_MISMATCH, _NO_DRIVER = 18, 9  # of NVML
 
 @dataclass(frozen=True)
 class Gpus:
-    """What the NVIDIA driver says. error: why it says nothing, "" where there is simply no GPU. cuda: newest it can run, (12, 4)."""
+    """What the NVIDIA driver says. error: why it says nothing, "" where there is simply no GPU. cuda:
+    newest it can run, (12, 4)."""
 
     names: tuple[str, ...] = ()
     memory_bytes: tuple[int, ...] = ()
@@ -58,9 +59,18 @@ class _Memory(ctypes.Structure):
 
 
 def _by_library(nvml: ctypes.CDLL, hidden: bool, other: bool) -> Gpus:
-    text, number, memory, handle = ctypes.create_string_buffer(96), ctypes.c_int(), _Memory(), ctypes.c_void_p()
+    text, number, memory, handle = (
+        ctypes.create_string_buffer(96),
+        ctypes.c_int(),
+        _Memory(),
+        ctypes.c_void_p(),
+    )
     driver = text.value.decode() if nvml.nvmlSystemGetDriverVersion(text, 96) == 0 else ""
-    cuda = (number.value // 1000, number.value % 1000 // 10) if nvml.nvmlSystemGetCudaDriverVersion_v2(ctypes.byref(number)) == 0 else None
+    cuda = (
+        (number.value // 1000, number.value % 1000 // 10)
+        if nvml.nvmlSystemGetCudaDriverVersion_v2(ctypes.byref(number)) == 0
+        else None
+    )
     nvml.nvmlDeviceGetCount_v2(ctypes.byref(number))
     names, sizes = [], []
     for n in range(number.value):
@@ -75,14 +85,33 @@ def _by_program(env: dict[str, str], hidden: bool, other: bool) -> Gpus:
     program = shutil.which("nvidia-smi", path=env.get("PATH"))
     if not program:
         there = _nvidia_on_the_bus()
-        return Gpus(error="this machine has an NVIDIA GPU, but no driver" if there else "", hidden=hidden, other=other)
-    done = python.quiet([program, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits"], Path("/"), env, 10.0)
+        return Gpus(
+            error="this machine has an NVIDIA GPU, but no driver" if there else "", hidden=hidden, other=other
+        )
+    done = python.quiet(
+        [program, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits"],
+        Path("/"),
+        env,
+        10.0,
+    )
     if isinstance(done, python.Silence) or done[0]:
-        said = done.why if isinstance(done, python.Silence) else (done[1] + done[2]).decode("utf-8", "replace").strip().splitlines()[:1]
-        return Gpus(error=f"nvidia-smi fails: {said if isinstance(said, str) else ' '.join(said)}", hidden=hidden, other=other)
-    rows = [r.rsplit(",", 2) for r in done[1].decode("utf-8", "replace").strip().splitlines() if r.count(",") >= 2]
+        said = (
+            done.why
+            if isinstance(done, python.Silence)
+            else (done[1] + done[2]).decode("utf-8", "replace").strip().splitlines()[:1]
+        )
+        return Gpus(
+            error=f"nvidia-smi fails: {said if isinstance(said, str) else ' '.join(said)}",
+            hidden=hidden,
+            other=other,
+        )
+    rows = [
+        r.rsplit(",", 2) for r in done[1].decode("utf-8", "replace").strip().splitlines() if r.count(",") >= 2
+    ]
     sizes = tuple(int(r[1]) * 2**20 if r[1].strip().isdigit() else 0 for r in rows)
-    return Gpus(tuple(r[0].strip() for r in rows), sizes, rows[0][2].strip() if rows else "", None, "", hidden, other)
+    return Gpus(
+        tuple(r[0].strip() for r in rows), sizes, rows[0][2].strip() if rows else "", None, "", hidden, other
+    )
 
 
 def _nvml_error(code: int) -> str:
@@ -106,10 +135,17 @@ def gpu_findings(seen: Gpus) -> Iterator[Finding]:
         yield Finding("fail", "gpu", f"No GPU can be used: {seen.error}.",
                       "Check nvidia-smi. In a container: was the container started with --gpus all?")
     elif seen.hidden and seen.names:
-        yield Finding("warn", "gpu", f"CUDA_VISIBLE_DEVICES hides all {len(seen.names)} GPUs of this machine.",
-                      "unset CUDA_VISIBLE_DEVICES")
+        yield Finding(
+            "warn",
+            "gpu",
+            f"CUDA_VISIBLE_DEVICES hides all {len(seen.names)} GPUs of this machine.",
+            "unset CUDA_VISIBLE_DEVICES",
+        )
     elif seen.names:
-        kinds = {f"{seen.names.count(n)} x {n} ({format_size(m)})": None for n, m in zip(seen.names, seen.memory_bytes, strict=True)}
+        kinds = {
+            f"{seen.names.count(n)} x {n} ({format_size(m)})": None
+            for n, m in zip(seen.names, seen.memory_bytes, strict=True)
+        }
         newest = f", CUDA up to {seen.cuda[0]}.{seen.cuda[1]}" if seen.cuda else ""
         yield Finding("ok", "gpu", f"{', '.join(kinds)}; driver {seen.driver}{newest}.")
     elif not seen.other:
@@ -120,14 +156,31 @@ def torch_findings(torch: dict | None, seen: Gpus) -> Iterator[Finding]:
     """Does this torch fit this driver. torch: as in `python.Answer`; None says nothing."""
     if torch is None:
         return
-    build = f"CUDA {torch['cuda']}" if torch.get("cuda") else f"ROCm {torch['hip']}" if torch.get("hip") else "CPU only"
+    build = (
+        f"CUDA {torch['cuda']}"
+        if torch.get("cuda")
+        else f"ROCm {torch['hip']}"
+        if torch.get("hip")
+        else "CPU only"
+    )
     needed = tuple(int(p) for p in str(torch.get("cuda") or "").split(".")[:2] if p.isdigit())
     if seen.names and not torch.get("cuda"):
-        yield Finding("warn", "torch", f"torch {torch['version']} is built for {build}and will not use the GPU.",
-                      f"Install a CUDA build of torch (this driver supports {_up_to(seen)}).")
+        yield Finding(
+            "warn",
+            "torch",
+            f"torch {torch['version']} is built for {build}and will not use the GPU.",
+            f"Install a CUDA build of torch (this driver supports {_up_to(seen)}).",
+        )
     elif needed and seen.cuda and needed[0] > seen.cuda[0]:
-        yield Finding("fail", "torch", f"torch {torch['version']} is built for {build}, but driver {seen.driver} supports {_up_to(seen)}.",
-                      "Install a build of torch for that CUDA version, or a newer driver.")
+        yield Finding(
+            "fail",
+            "torch",
+            (
+                f"torch {torch['version']} is built for {build}, but driver {seen.driver} supports "
+                f"{_up_to(seen)}."
+            ),
+            "Install a build of torch for that CUDA version, or a newer driver.",
+        )
     else:
         yield Finding("ok", "torch", f"torch {torch['version']}, {build}.")
 

@@ -14,17 +14,26 @@ from stoker.doctor.reader import dotted
 _ORDERS = ("shuffle", "sampler", "batch_sampler")
 _HARDWARE = re.compile(r"cuda|gpu|accel|mps|xpu|device", re.IGNORECASE)
 _SHUFFLED_BY_HAND = re.compile(r"randperm|permutation|\bshuffle\(|sampler|random\.sample|Sampler")
-_TORCH_DATASETS = re.compile(r"^torchvision\.datasets\.\w+$|^torch\.utils\.data(\.\w+)*\.(TensorDataset|Subset|ConcatDataset)$")
+_TORCH_DATASETS = re.compile(
+    r"^torchvision\.datasets\.\w+$|^torch\.utils\.data(\.\w+)*\.(TensorDataset|Subset|ConcatDataset)$"
+)
 _ITERABLE = re.compile(r"(^|\.)IterableDataset$")
-_SPLITS = re.compile(r"get_worker_info|worker_init_fn|split_by_worker|split_dataset_by_node|split_by_node|worker_id")
+_SPLITS = re.compile(
+    r"get_worker_info|worker_init_fn|split_by_worker|split_dataset_by_node|split_by_node|worker_id"
+)
 _RANDOM = re.compile(r"\b(randn?|randint|normal|uniform|choice|random|randperm|shuffle)\b")
-_ANY_DEVICE = re.compile(r"cuda|mps|xpu|gpu|device|accel|rank|fabric|trainer|lightning|deepspeed", re.IGNORECASE)
+_ANY_DEVICE = re.compile(
+    r"cuda|mps|xpu|gpu|device|accel|rank|fabric|trainer|lightning|deepspeed", re.IGNORECASE
+)
 _COUNTS_CPUS = frozenset({"os.cpu_count", "multiprocessing.cpu_count", "torch.multiprocessing.cpu_count"})
-_TF_RANDOM = re.compile(r"^tensorflow\.(image\.random_|image\.stateless_random_|random\.)|^tf\.(image\.random_|random\.)")
+_TF_RANDOM = re.compile(
+    r"^tensorflow\.(image\.random_|image\.stateless_random_|random\.)|^tf\.(image\.random_|random\.)"
+)
 
 
 def unshuffled(training: Training) -> Iterator[ast.AST]:
-    """A training loader that is read for several epochs without shuffling, or is shuffled only if there is a GPU."""
+    """A training loader that is read for several epochs without shuffling,
+    or is shuffled only if there is a GPU."""
     for loop in training.step_loops:
         if training.outer[loop]:
             yield from (call for call in training.loaders(loop) if _lacks_order(training, call))
@@ -53,7 +62,11 @@ def _is_ordered(training: Training, made: ast.Call) -> bool:
     if _TORCH_DATASETS.match(name):
         return True
     owner = program.classes.get(name)
-    get = program.methods(owner, "__getitem__") if owner is not None and not training.inherits(owner, _ITERABLE) else []
+    get = (
+        program.methods(owner, "__getitem__")
+        if owner is not None and not training.inherits(owner, _ITERABLE)
+        else []
+    )
     return bool(get) and not _RANDOM.search(ast.unparse(get[0]))
 
 
@@ -73,7 +86,9 @@ def _only_with_hardware(training: Training, star: ast.expr) -> bool:
         if key is UNKNOWN:
             return False
         if key in _ORDERS:
-            tests = [n.test for n in program.around(call) if isinstance(n, ast.If) and program.within(n, scope)]
+            tests = [
+                n.test for n in program.around(call) if isinstance(n, ast.If) and program.within(n, scope)
+            ]
             if not tests or not all(_asks_hardware(training, t) for t in tests):
                 return False
             under_hardware = True
@@ -85,17 +100,26 @@ def _differs_by_hardware(training: Training, star: ast.Name, base: list[ast.expr
     reached = training.program.reaching(star)
     value = reached[0].value if len(reached) == 1 and isinstance(reached[0], Binding) else None
     with_order = [bool(set(_keys(o) or ()) & set(_ORDERS)) for o in base]
-    return isinstance(value, ast.IfExp) and _asks_hardware(training, value.test) and with_order == [True, False]
+    return (
+        isinstance(value, ast.IfExp) and _asks_hardware(training, value.test) and with_order == [True, False]
+    )
 
 
 def _asks_hardware(training: Training, test: ast.expr) -> bool:
     made = training.program.origins(test)
-    return bool(_HARDWARE.search(ast.unparse(test))) or any(o is not UNKNOWN and _HARDWARE.search(ast.unparse(o)) for o in made)
+    return bool(_HARDWARE.search(ast.unparse(test))) or any(
+        o is not UNKNOWN and _HARDWARE.search(ast.unparse(o)) for o in made
+    )
 
 
 def _keys(node: ast.expr | None) -> set[object] | None:
     """The keys of {...} or dict(...); None where they cannot be told."""
-    if isinstance(node, ast.Call) and dotted(node.func) == "dict" and not node.args and all(k.arg for k in node.keywords):
+    if (
+        isinstance(node, ast.Call)
+        and dotted(node.func) == "dict"
+        and not node.args
+        and all(k.arg for k in node.keywords)
+    ):
         return {k.arg for k in node.keywords}
     if not isinstance(node, ast.Dict) or not all(isinstance(k, ast.Constant) for k in node.keys):
         return None
@@ -103,18 +127,27 @@ def _keys(node: ast.expr | None) -> set[object] | None:
 
 
 def _later_keys(training: Training, name: str, scope: ast.AST) -> Iterator[tuple[ast.AST, object]]:
-    """(where, key) of everything that is put into a dict after it was made; UNKNOWN for a key that cannot be told."""
+    """(where, key) of everything that is put into a dict after it was made;
+    UNKNOWN for a key that cannot be told."""
     program = training.program
     for node in program.nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and dotted(node.func) == f"{name}.update" \
-                and program.scope(node) is scope:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and dotted(node.func) == f"{name}.update"
+            and program.scope(node) is scope
+        ):
             yield from ((node, k.arg) for k in node.keywords)
             for given in node.args:
                 for o in program.origins(given):
                     keys = _keys(o)
                     yield from ((node, k) for k in keys) if keys is not None else ((node, UNKNOWN),)
-        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and dotted(node.value) == name and (
-                program.scope(node) is scope):
+        elif (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.ctx, ast.Store)
+            and dotted(node.value) == name
+            and (program.scope(node) is scope)
+        ):
             yield node, node.slice.value if isinstance(node.slice, ast.Constant) else UNKNOWN
 
 
@@ -189,7 +222,8 @@ def shuffle_before_cache(training: Training) -> Iterator[ast.AST]:
 
 
 def _chain(training: Training, node: ast.expr, depth: int = 12) -> list[tuple[str, ast.Call]]:
-    """(method, call) of a chain a.b().c(), through names that are bound once, from first to last; only chains of a tf.data.Dataset."""
+    """(method, call) of a chain a.b().c(), through names that are bound once, from first to last;
+    only chains of a tf.data.Dataset."""
     found: list[tuple[str, ast.Call]] = []
     for _ in range(depth):
         made = training.program.origins(node)
@@ -215,7 +249,11 @@ def _shuffled_later(training: Training, cache: ast.Call) -> bool:
                 if cache in made:
                     return True
                 only = made[0] if len(made) == 1 else None
-                node = only.func.value if isinstance(only, ast.Call) and isinstance(only.func, ast.Attribute) else None
+                node = (
+                    only.func.value
+                    if isinstance(only, ast.Call) and isinstance(only.func, ast.Attribute)
+                    else None
+                )
     return False
 
 
@@ -227,5 +265,13 @@ def _is_random(training: Training, call: ast.Call) -> bool:
     given = call.args[0]
     bodies: list[ast.AST] = [given] if isinstance(given, ast.Lambda) else []
     if isinstance(given, ast.Name):
-        bodies = [b.node for b in program.reaching(given) if isinstance(b, Binding) and isinstance(b.node, ast.FunctionDef)]
-    return any(isinstance(n, ast.Call) and _TF_RANDOM.match(program.name(n.func)) for b in bodies for n in ast.walk(b))
+        bodies = [
+            b.node
+            for b in program.reaching(given)
+            if isinstance(b, Binding) and isinstance(b.node, ast.FunctionDef)
+        ]
+    return any(
+        isinstance(n, ast.Call) and _TF_RANDOM.match(program.name(n.func))
+        for b in bodies
+        for n in ast.walk(b)
+    )

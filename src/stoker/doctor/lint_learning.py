@@ -1,4 +1,5 @@
-"""Lints about what a script learns: gradients, schedules, seeds, evaluation, losses, and what is kept of the network."""
+"""Lints about what a script learns: gradients, schedules, seeds, evaluation, losses,
+and what is kept of the network."""
 
 from __future__ import annotations
 
@@ -12,21 +13,34 @@ from stoker.doctor.loops import Event, Training
 from stoker.doctor.reader import dotted
 
 _FORKS_RANDOM = re.compile(r"fork_rng|set_rng_state|get_rng_state|setstate|set_state|Generator")
-_SEEDS = re.compile(r"(^torch\.(cuda\.)?manual_seed(_all)?|^numpy\.random\.seed|^random\.seed|(^|\.)seed_everything|(^|\.)set_seed)$")
-_ADAPTIVE = re.compile(r"(Adam|AdamW|Adamax|NAdam|RAdam|Adagrad|Adadelta|RMSprop|Rprop|Lion|Adafactor|LAMB|Lamb)$")
+_SEEDS = re.compile(
+    r"(^torch\.(cuda\.)?manual_seed(_all)?|^numpy\.random\.seed|^random\.seed|(^|\.)seed_everything|(^|\.)set_seed)$"
+)
+_ADAPTIVE = re.compile(
+    r"(Adam|AdamW|Adamax|NAdam|RAdam|Adagrad|Adadelta|RMSprop|Rprop|Lion|Adafactor|LAMB|Lamb)$"
+)
 _PATIENT = 21  # ReduceLROnPlateau that waits longer may well be meant to count batches
 _DIVIDES = re.compile(r"^(div|div_|mul|mul_|sum|true_divide)$")
-_CHANGES_IN_EVAL = re.compile(r"^torch\.nn\.(modules\.\w+\.)?(Dropout\w*|AlphaDropout|BatchNorm\w*|SyncBatchNorm|LazyBatchNorm\w*)$")
-_NO_EVAL = re.compile(r"\.eval\(\)|\.train\((mode\s*=\s*)?(False|mode|training|is_train|train|phase)|\.training\s*=")
+_CHANGES_IN_EVAL = re.compile(
+    r"^torch\.nn\.(modules\.\w+\.)?(Dropout\w*|AlphaDropout|BatchNorm\w*|SyncBatchNorm|LazyBatchNorm\w*)$"
+)
+_NO_EVAL = re.compile(
+    r"\.eval\(\)|\.train\((mode\s*=\s*)?(False|mode|training|is_train|train|phase)|\.training\s*="
+)
 _READS_OUT = frozenset({"item", "argmax", "max", "numpy", "cpu", "tolist", "eq"})
 
 
 def no_zero_grad(training: Training) -> Iterator[ast.AST]:
-    """optimizer.step() in a loop that never clears the gradients, or clears them between backward and step."""
+    """optimizer.step() in a loop that never clears the gradients,
+    or clears them between backward and step."""
     program = training.program
     clears = [c for c in program.calls if isinstance(c.func, ast.Attribute) and c.func.attr == "zero_grad"]
     for loop in training.step_loops:
-        steps = [(e, c) for e, c in training.calls(loop) if training.steps(c) is not None and e.each and not e.inner]
+        steps = [
+            (e, c)
+            for e, c in training.calls(loop)
+            if training.steps(c) is not None and e.each and not e.inner
+        ]
         known = [(e, c) for e, c in steps if _is_torch_optimizer(training, training.steps(c))]
         outside = all(program.scope(c) is program.scope(loop) and not program.within(c, loop) for c in clears)
         by_hand = re.search(r"\.grad\b|set_to_none", program.text) is not None
@@ -36,7 +50,10 @@ def no_zero_grad(training: Training) -> Iterator[ast.AST]:
 
 
 def _is_torch_optimizer(training: Training, node: ast.expr) -> bool:
-    names = [training.program.name(o.func) if isinstance(o, ast.Call) else "" for o in training.program.origins(node)]
+    names = [
+        training.program.name(o.func) if isinstance(o, ast.Call) else ""
+        for o in training.program.origins(node)
+    ]
     return all(n.startswith("torch.optim.") for n in names)
 
 
@@ -45,11 +62,22 @@ def _cleared_just_before(training: Training, step: ast.Call) -> bool:
     statement = training.program.statement(step)
     block = _block(training, statement)
     at = block.index(statement) if statement in block else 0
-    if at < 2 or not isinstance(block[at - 1], ast.Expr) or not isinstance(block[at - 2], ast.Expr) or step.args:
+    if (
+        at < 2
+        or not isinstance(block[at - 1], ast.Expr)
+        or not isinstance(block[at - 2], ast.Expr)
+        or step.args
+    ):
         return False
     clear, back = block[at - 1].value, block[at - 2].value
-    clears = isinstance(clear, ast.Call) and isinstance(clear.func, ast.Attribute) and clear.func.attr == "zero_grad"
-    return clears and training.goes_back(back) and ast.unparse(clear.func.value) == ast.unparse(step.func.value)
+    clears = (
+        isinstance(clear, ast.Call)
+        and isinstance(clear.func, ast.Attribute)
+        and clear.func.attr == "zero_grad"
+    )
+    return (
+        clears and training.goes_back(back) and ast.unparse(clear.func.value) == ast.unparse(step.func.value)
+    )
 
 
 def _block(training: Training, statement: ast.stmt) -> list[ast.stmt]:
@@ -58,13 +86,18 @@ def _block(training: Training, statement: ast.stmt) -> list[ast.stmt]:
 
 
 def accumulation_undivided(training: Training) -> Iterator[ast.AST]:
-    """backward() on each batch and step() on every N-th, with an undivided loss; not reported for optimizers such as Adam."""
+    """backward() on each batch and step() on every N-th, with an undivided loss;
+    not reported for optimizers such as Adam."""
     program = training.program
     if re.search(r"\.grad\b", program.text):
         return  # the gradients may be scaled by hand
     for loop in training.step_loops:
         steps = [(e, c) for e, c in training.calls(loop) if training.steps(c) is not None and not e.inner]
-        clears = [e for e, c in training.calls(loop) if isinstance(c.func, ast.Attribute) and c.func.attr == "zero_grad"]
+        clears = [
+            e
+            for e, c in training.calls(loop)
+            if isinstance(c.func, ast.Attribute) and c.func.attr == "zero_grad"
+        ]
         backs = [(e, c) for e, c in training.calls(loop) if training.goes_back(c)]
         optimizers = [o for _, c in steps for o in program.origins(training.steps(c))]
         if len(backs) != 1 or not backs[0][0].each or not clears or any(e.inner for e in clears) or any(
@@ -72,7 +105,9 @@ def accumulation_undivided(training: Training) -> Iterator[ast.AST]:
             continue
         event, back = backs[0]
         rarely = not event.inner and all(_every_nth(e) for e, _ in steps) and not any(e.each for e in clears)
-        if (rarely or (event.inner == 1 and _is_micro_loop(training, back, loop))) and not _may_be_scaled(training, training.loss(back)):
+        if (rarely or (event.inner == 1 and _is_micro_loop(training, back, loop))) and not _may_be_scaled(
+            training, training.loss(back)
+        ):
             yield back
 
 
@@ -80,9 +115,18 @@ def _is_micro_loop(training: Training, back: ast.Call, loop: ast.AST) -> bool:
     """True when a backward stands in `for micro in range(n)` that draws a batch each time, within a step."""
     program = training.program
     inner = next((n for n in program.around(back) if isinstance(n, ast.For)), None)
-    if inner is None or inner is loop or not program.within(inner, loop) or not isinstance(inner.iter, ast.Call):
+    if (
+        inner is None
+        or inner is loop
+        or not program.within(inner, loop)
+        or not isinstance(inner.iter, ast.Call)
+    ):
         return False
-    counts = dotted(inner.iter.func) == "range" and len(inner.iter.args) == 1 and program.value(inner.iter.args[0]) not in (0, 1)
+    counts = (
+        dotted(inner.iter.func) == "range"
+        and len(inner.iter.args) == 1
+        and program.value(inner.iter.args[0]) not in (0, 1)
+    )
     counter = dotted(inner.target)
     return counts and not any(counter in names_in(s) for s in inner.body)
 
@@ -104,22 +148,30 @@ def _may_be_scaled(training: Training, node: ast.AST | None, depth: int = 6) -> 
         if isinstance(part, ast.Call):
             if isinstance(part.func, ast.Attribute) and _DIVIDES.match(part.func.attr):
                 return True
-            if any(_may_be_scaled(training, v, depth - 1) for f in program.reached(part) for v in program.returns(f)):
+            if any(
+                _may_be_scaled(training, v, depth - 1)
+                for f in program.reached(part)
+                for v in program.returns(f)
+            ):
                 return True
     if isinstance(node, ast.Name):
         reached = program.reaching(node)
         values = [b.value for b in reached if isinstance(b, Binding) and not b.adds]
-        return len(values) < len(reached) or any(v is UNKNOWN or _may_be_scaled(training, v, depth - 1) for v in values)
+        return len(values) < len(reached) or any(
+            v is UNKNOWN or _may_be_scaled(training, v, depth - 1) for v in values
+        )
     if isinstance(node, ast.Call):  # loss_of(output, y): which one, and with which reduction?
         made = program.origins(node.func)
         return any(keyword(o, "reduction") is not None for o in made if isinstance(o, ast.Call))
     return False
 
 
-# --- schedules -----------------------------------------------------------------------------------------------------------
+# --- schedules
+# -----------------------------------------------------------------------------------------------------------
 
 def scheduler_place(training: Training) -> Iterator[ast.AST]:
-    """A schedule with a length in epochs that is stepped per batch, or with a length in batches that is stepped per epoch."""
+    """A schedule with a length in epochs that is stepped per batch, or with a length in batches that is
+    stepped per epoch."""
     for loop in training.batch_loops:
         outer = training.outer[loop]
         if not outer:
@@ -131,16 +183,27 @@ def scheduler_place(training: Training) -> Iterator[ast.AST]:
         for around in outer:
             inside = {e.node for e in training.events(loop)}
             for event, call in training.calls(around):
-                made = training.scheduler(call) if event.each and not event.inner and call not in inside else None
+                made = (
+                    training.scheduler(call)
+                    if event.each and not event.inner and call not in inside
+                    else None
+                )
                 if made is not None and _counted_in_batches(training, made):
                     yield call
 
 
 def _counted_in_epochs(training: Training, made: ast.Call, epochs: ast.AST) -> bool:
-    """True when the length of a schedule is the number of epochs, or fits into it and would bring the rate to nothing at once."""
+    """True when the length of a schedule is the number of epochs, or fits into it and would bring the rate to
+    nothing at once."""
     program = training.program
-    bound = epochs.iter.args[-1 if len(epochs.iter.args) < 2 else 1] if isinstance(epochs, ast.For) and isinstance(epochs.iter, ast.Call) \
-        and dotted(epochs.iter.func).endswith("range") and epochs.iter.args else None
+    bound = (
+        epochs.iter.args[-1 if len(epochs.iter.args) < 2 else 1]
+        if isinstance(epochs, ast.For)
+        and isinstance(epochs.iter, ast.Call)
+        and dotted(epochs.iter.func).endswith("range")
+        and epochs.iter.args
+        else None
+    )
     if bound is None:
         return False
     kind = program.name(made.func).rsplit(".", 1)[-1]
@@ -154,11 +217,22 @@ def _counted_in_epochs(training: Training, made: ast.Call, epochs: ast.AST) -> b
     if kind == "StepLR":
         size, gamma = _number(training, keyword(made, "step_size", 1)), keyword(made, "gamma", 2)
         factor = 0.1 if gamma is None else _number(training, gamma)
-        return None not in (size, count, factor) and 0 < size <= count / 2 and 0 < factor < 1 and factor ** (1000 / size) < 1e-3
+        return (
+            None not in (size, count, factor)
+            and 0 < size <= count / 2
+            and 0 < factor < 1
+            and factor ** (1000 / size) < 1e-3
+        )
     if kind == "MultiStepLR":
         listed = program.origins(made.args[1] if len(made.args) > 1 else keyword(made, "milestones") or made)
         marks = [_number(training, e) for o in listed if isinstance(o, ast.List | ast.Tuple) for e in o.elts]
-        return len(listed) == 1 and len(marks) > 1 and None not in marks and count is not None and count / 4 <= max(marks) < count
+        return (
+            len(listed) == 1
+            and len(marks) > 1
+            and None not in marks
+            and count is not None
+            and count / 4 <= max(marks) < count
+        )
     return False
 
 
@@ -183,7 +257,9 @@ def _counted_in_batches(training: Training, made: ast.Call) -> bool:
     if kind == "OneCycleLR" and keyword(made, "steps_per_epoch") is not None:
         steps = keyword(made, "steps_per_epoch")
         return training.program.value(steps) != 1
-    lengths = [keyword(made, n) for n in ("total_steps", "T_max", "total_iters", "step_size_up")] if given else []
+    lengths = (
+        [keyword(made, n) for n in ("total_steps", "T_max", "total_iters", "step_size_up")] if given else []
+    )
     return any(_counts_batches(training, n) for n in lengths if n is not None)
 
 
@@ -198,19 +274,29 @@ def scheduler_order(training: Training) -> Iterator[ast.AST]:
     """scheduler.step() before optimizer.step() in the same loop."""
     for loop in training.step_loops:
         for around in (loop, *training.outer[loop]):
-            first = next((n for n, e in enumerate(training.events(around)) if training.steps(e.node) is not None), None)
+            first = next(
+                (n for n, e in enumerate(training.events(around)) if training.steps(e.node) is not None), None
+            )
             if first is None:
                 continue
             for event in training.events(around)[:first]:
                 call = event.node
-                if event.each and not event.inner and training.scheduler(call) is not None and not call.args and not call.keywords:
+                if (
+                    event.each
+                    and not event.inner
+                    and training.scheduler(call) is not None
+                    and not call.args
+                    and not call.keywords
+                ):
                     yield call
 
 
-# --- seeds ---------------------------------------------------------------------------------------------------------------
+# --- seeds
+# ------------------------------------------------------------------------------------------------------------
 
 def seed_in_loop(training: Training) -> Iterator[ast.AST]:
-    """The same seed set at each epoch or step, in a loop that does not create the network and the optimizer."""
+    """The same seed set at each epoch or step,
+    in a loop that does not create the network and the optimizer."""
     program = training.program
     if _FORKS_RANDOM.search(program.text):
         return
@@ -219,7 +305,12 @@ def seed_in_loop(training: Training) -> Iterator[ast.AST]:
             if any(training._makes_optimizer(c) for _, c in training.calls(around)):
                 continue  # a new training each time: it may well begin alike
             for event, call in training.calls(around):
-                if event.each and not event.inner and _SEEDS.search(program.name(call.func)) and _same_seed(training, call, event):
+                if (
+                    event.each
+                    and not event.inner
+                    and _SEEDS.search(program.name(call.func))
+                    and _same_seed(training, call, event)
+                ):
                     yield event.path[0] if event.path else call
 
 
@@ -230,7 +321,8 @@ def _same_seed(training: Training, call: ast.Call, event: Event) -> bool:
     return isinstance(training.program.value(given[0]), int)
 
 
-# --- evaluation ----------------------------------------------------------------------------------------------------------
+# --- evaluation
+# ----------------------------------------------------------------------------------------------------------
 
 def evaluation_grad(training: Training) -> Iterator[ast.AST]:
     """A loop over a loader, outside no_grad(), that uses the network's outputs but never calls backward()."""
@@ -246,7 +338,10 @@ def evaluation_mode(training: Training) -> Iterator[ast.AST]:
     for loop, made in _evaluations(training):
         owner = training.program.classes.get(dotted(made.func))
         inside = owner if owner is not None else made
-        if any(isinstance(n, ast.Call) and _CHANGES_IN_EVAL.match(training.program.name(n.func)) for n in ast.walk(inside)):
+        if any(
+            isinstance(n, ast.Call) and _CHANGES_IN_EVAL.match(training.program.name(n.func))
+            for n in ast.walk(inside)
+        ):
             yield loop
 
 
@@ -261,18 +356,33 @@ def _evaluations(training: Training) -> Iterator[tuple[ast.For, ast.Call]]:
         calls = [c for e, c in training.calls(loop) if not e.no_grad]
         reads = any(isinstance(c.func, ast.Attribute) and c.func.attr in _READS_OUT for c in calls)
         around = program.scope(loop)
-        goes_back = any(training.goes_back(c) or training.steps(c) is not None for _, c in training.calls(loop))
+        goes_back = any(
+            training.goes_back(c) or training.steps(c) is not None for _, c in training.calls(loop)
+        )
         later = isinstance(around, Function) and any(training.goes_back(n) for n in ast.walk(around))
-        if not reads or goes_back or (later and not any(program.within(s, around) for s in training.step_loops)):
+        if (
+            not reads
+            or goes_back
+            or (later and not any(program.within(s, around) for s in training.step_loops))
+        ):
             continue
-        made = next((m for c in calls if isinstance(c.func, ast.Name | ast.Attribute) and (m := training.module(c.func))
-                     and not _loss_class(training, m)), None)
+        made = next(
+            (
+                m
+                for c in calls
+                if isinstance(c.func, ast.Name | ast.Attribute)
+                and (m := training.module(c.func))
+                and not _loss_class(training, m)
+            ),
+            None,
+        )
         if made is not None:
             yield loop, made
 
 
 def _none_or(training: Training, loop: ast.AST) -> ast.AST:
-    """A step loop that the loop stands in: what happens there may be part of a step. The loop's own target where there is none."""
+    """A step loop that the loop stands in: what happens there may be part of a step.
+    The loop's own target where there is none."""
     return next((s for s in training.step_loops if training.program.within(loop, s)), loop.target)
 
 
@@ -280,7 +390,8 @@ def _loss_class(training: Training, made: ast.Call) -> bool:
     return training.program.name(made.func).endswith("Loss")
 
 
-# --- losses --------------------------------------------------------------------------------------------------------------
+# --- losses
+# ------------------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class _Squash:
@@ -293,10 +404,19 @@ class _Squash:
 
 
 _SQUASHES = (
-    _Squash(frozenset({"torch.softmax", "torch.nn.functional.softmax", "torch.special.softmax"}), "softmax", "torch.nn.Softmax",
-            frozenset({"torch.nn.functional.cross_entropy", "torch.nn.CrossEntropyLoss"})),
-    _Squash(frozenset({"torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit"}), "sigmoid", "torch.nn.Sigmoid",
-            frozenset({"torch.nn.functional.binary_cross_entropy_with_logits", "torch.nn.BCEWithLogitsLoss"})))
+    _Squash(
+        frozenset({"torch.softmax", "torch.nn.functional.softmax", "torch.special.softmax"}),
+        "softmax",
+        "torch.nn.Softmax",
+        frozenset({"torch.nn.functional.cross_entropy", "torch.nn.CrossEntropyLoss"}),
+    ),
+    _Squash(
+        frozenset({"torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit"}),
+        "sigmoid",
+        "torch.nn.Sigmoid",
+        frozenset({"torch.nn.functional.binary_cross_entropy_with_logits", "torch.nn.BCEWithLogitsLoss"}),
+    ),
+)
 
 
 def softmax_before_loss(training: Training) -> Iterator[ast.AST]:
@@ -307,15 +427,22 @@ def softmax_before_loss(training: Training) -> Iterator[ast.AST]:
         if given is None or len(call.args) + len(call.keywords) < 2:
             continue
         made = program.origins(call.func) if not program.name(call.func).startswith("torch.") else []
-        kinds = {program.name(o.func) if isinstance(o, ast.Call) else "" for o in made} or {program.name(call.func)}
+        kinds = {program.name(o.func) if isinstance(o, ast.Call) else "" for o in made} or {
+            program.name(call.func)
+        }
         if any(kinds <= squash.losses and _is_applied(training, given, squash) for squash in _SQUASHES):
             yield call
 
 
 def _is_applied(training: Training, node: ast.expr, squash: _Squash, depth: int = 4) -> bool:
-    """True when a value is surely the result of the function, of the method, or of a network that ends with the layer."""
+    """True when a value is surely the result of the function, of the method,
+    or of a network that ends with the layer."""
     found = training.program.origins(node)
-    return bool(found) and depth > 0 and all(isinstance(o, ast.Call) and _applies(training, o, squash, depth) for o in found)
+    return (
+        bool(found)
+        and depth > 0
+        and all(isinstance(o, ast.Call) and _applies(training, o, squash, depth) for o in found)
+    )
 
 
 def _applies(training: Training, call: ast.Call, squash: _Squash, depth: int) -> bool:
@@ -332,19 +459,28 @@ def _applies(training: Training, call: ast.Call, squash: _Squash, depth: int) ->
     if kind == squash.layer:
         return True
     if kind == "torch.nn.Sequential":
-        return bool(made.args) and isinstance(made.args[-1], ast.Call) and program.name(made.args[-1].func) == squash.layer
+        return (
+            bool(made.args)
+            and isinstance(made.args[-1], ast.Call)
+            and program.name(made.args[-1].func) == squash.layer
+        )
     owner = program.classes.get(dotted(made.func))
     forward = program.methods(owner, "forward") if owner is not None else []
     values = [v for f in forward for v in program.returns(f)]
     return bool(values) and all(v is not None and _is_applied(training, v, squash, depth - 1) for v in values)
 
 
-# --- what is kept --------------------------------------------------------------------------------------------------------
+# --- what is kept
+# --------------------------------------------------------------------------------------------------------
 
 def whole_model_saved(training: Training) -> Iterator[ast.AST]:
     """torch.save(model)."""
     for call in training.program.calls:
-        if training.program.name(call.func) == "torch.save" and call.args and isinstance(call.args[0], ast.Name | ast.Attribute) \
-                and training.module(call.args[0]) is not None:
+        if (
+            training.program.name(call.func) == "torch.save"
+            and call.args
+            and isinstance(call.args[0], ast.Name | ast.Attribute)
+            and training.module(call.args[0]) is not None
+        ):
             yield call
 

@@ -1,4 +1,5 @@
-"""Lints about what a training loop pays for at each step: waiting for the device, printing, saving, growing memory."""
+"""Lints about what a training loop pays for at each step:
+waiting for the device, printing, saving, growing memory."""
 
 from __future__ import annotations
 
@@ -14,16 +15,21 @@ _ACCELERATOR = re.compile(r"\b(cuda|mps|xpu|npu|hpu|accelerator|Accelerator|Fabr
 _DEVICE_TEXT = re.compile(r"cuda|mps|xpu|gpu|device|accel|rank", re.IGNORECASE)
 _CPU = re.compile(r"(torch\.device\()?['\"]cpu['\"]\)?")
 _DETACHING = frozenset({"item", "detach", "detach_", "tolist", "numpy", "data"})
-_KEEPS_GRAPH = frozenset({"mean", "sum", "cpu", "clone", "float", "double", "squeeze", "view", "reshape", "to", "cuda"})
+_KEEPS_GRAPH = frozenset(
+    {"mean", "sum", "cpu", "clone", "float", "double", "squeeze", "view", "reshape", "to", "cuda"}
+)
 _ZERO_TENSORS = frozenset({"torch.zeros", "torch.tensor", "torch.zeros_like"})
-_PRINTS = frozenset({"print", "tqdm.tqdm.write", "tqdm.auto.tqdm.write", "pprint.pprint", "rich.print", "sys.stdout.write"})
+_PRINTS = frozenset(
+    {"print", "tqdm.tqdm.write", "tqdm.auto.tqdm.write", "pprint.pprint", "rich.print", "sys.stdout.write"}
+)
 _LOGS = frozenset({"info", "warning", "error", "critical"})
 _SAVES = frozenset({"torch.save", "safetensors.torch.save_file", "safetensors.torch.save_model"})
 _SAVING_METHODS = frozenset({"save_pretrained", "save_state", "save_checkpoint"})
 
 
 def loss_graph(training: Training) -> Iterator[ast.AST]:
-    """`total += loss` or `losses.append(loss)` in a loop that calls loss.backward(), if backward() is never called on the sum or list."""
+    """`total += loss` or `losses.append(loss)` in a loop that calls loss.backward(), if backward() is never
+    called on the sum or list."""
     loops = [*training.step_loops, *training.framework_steps]
     fed = _fed_to_backward(training) if loops else set()
     for loop in loops:
@@ -51,7 +57,11 @@ def _returned(training: Training, loop: ast.AST) -> Iterator[ast.expr]:
     """The loss that a training_step gives to its framework."""
     for value in training.program.returns(loop) if loop in training.framework_steps else ():
         if isinstance(value, ast.Dict):
-            yield from (v for k, v in zip(value.keys, value.values, strict=True) if isinstance(k, ast.Constant) and k.value == "loss")
+            yield from (
+                v
+                for k, v in zip(value.keys, value.values, strict=True)
+                if isinstance(k, ast.Constant) and k.value == "loss"
+            )
         elif value is not None:
             yield value
 
@@ -63,7 +73,11 @@ def _summands(node: ast.expr) -> Iterator[ast.Name]:
     elif isinstance(node, ast.BinOp):
         yield from _summands(node.left)
         yield from _summands(node.right)
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("mean", "sum"):
+    elif (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("mean", "sum")
+    ):
         yield from _summands(node.func.value)
 
 
@@ -74,8 +88,16 @@ def _fed_to_backward(training: Training) -> set[str]:
     for call in program.calls:
         if training.goes_back(call) or program.name(call.func).startswith("torch.autograd."):
             fed |= _reads(call)
-    fed |= {name for loop in training.framework_steps for value in _returned(training, loop) for name in _reads(value)}
-    flows = [({name for t in targets for name in _reads(t)}, _reads(value)) for targets, value in _flows(program.nodes)]
+    fed |= {
+        name
+        for loop in training.framework_steps
+        for value in _returned(training, loop)
+        for name in _reads(value)
+    }
+    flows = [
+        ({name for t in targets for name in _reads(t)}, _reads(value))
+        for targets, value in _flows(program.nodes)
+    ]
     for _ in range(6):
         more = set().union(*(read for bound, read in flows if bound & fed))
         if more <= fed:
@@ -89,7 +111,11 @@ def _flows(nodes: Sequence[ast.AST]) -> Iterator[tuple[list[ast.expr], ast.expr]
     for node in nodes:
         if isinstance(node, ast.Assign):
             yield node.targets, node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("append", "extend"):
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("append", "extend")
+        ):
             yield [node.func.value], node
 
 
@@ -101,23 +127,38 @@ def _accumulation(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None, bool
     """(where to, what, is it a list) of `t += v`, `t = t + v` and `t.append(v)`."""
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and dotted(node.target):
         return node.target, node.value, False
-    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add):
+    if (
+        isinstance(node, ast.Assign)
+        and len(node.targets) == 1
+        and isinstance(node.value, ast.BinOp)
+        and isinstance(node.value.op, ast.Add)
+    ):
         name, left, right = dotted(node.targets[0]), node.value.left, node.value.right
         if name and name in (dotted(left), dotted(right)):
             return node.targets[0], right if name == dotted(left) else left, False
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append" and len(node.args) == 1:
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "append"
+        and len(node.args) == 1
+    ):
         return (node.func.value, node.args[0], True) if dotted(node.func.value) else (None, None, False)
     return None, None, False
 
 
 def _is_kept(training: Training, loop: ast.AST, event: Event, target: ast.expr, is_list: bool) -> bool:
-    """True when what is added to lives longer than a step, and began as a number, a zero tensor, or an empty list."""
+    """True when what is added to lives longer than a step, and began as a number, a zero tensor,
+    or an empty list."""
     program = training.program
     if isinstance(target, ast.Name):
         bound = program.reaching(target)
         if not all(isinstance(b, Binding) for b in bound) or (is_list and any(b.adds for b in bound)):
             return False
-        if event.path and program.bindings.get((program.scope(target), target.id)) and not program.within(target, loop):
+        if (
+            event.path
+            and program.bindings.get((program.scope(target), target.id))
+            and not program.within(target, loop)
+        ):
             return False  # a local of a function that is called anew each step
     else:
         owner = program.owner(target)
@@ -125,7 +166,9 @@ def _is_kept(training: Training, loop: ast.AST, event: Event, target: ast.expr, 
     own = [b for b in bound if not b.adds and b.node is not program.statement(target) and not _adds_itself(b)]
     if not own or any(e.node is b.node and e.each for b in own for e in training.events(loop)):
         return False
-    return all(_empty(training, b.value, is_list) if b.index is None else _zero_of_tuple(b, is_list) for b in own)
+    return all(
+        _empty(training, b.value, is_list) if b.index is None else _zero_of_tuple(b, is_list) for b in own
+    )
 
 
 def _adds_itself(bound: Binding) -> bool:
@@ -149,7 +192,9 @@ def _zero_of_tuple(bound: Binding, is_list: bool) -> bool:
     return isinstance(node, ast.List) and not node.elts if is_list else isinstance(node, ast.Constant)
 
 
-def _carries(training: Training, node: ast.expr | None, losses: set[tuple[ast.AST, str]], depth: int = 6) -> bool:
+def _carries(
+    training: Training, node: ast.expr | None, losses: set[tuple[ast.AST, str]], depth: int = 6
+) -> bool:
     """True when a value surely has the graph of one of `losses`."""
     program = training.program
     if node is None or depth <= 0:
@@ -157,16 +202,25 @@ def _carries(training: Training, node: ast.expr | None, losses: set[tuple[ast.AS
     if isinstance(node, ast.Name):
         reached = program.reaching(node)
         values = [b for b in reached if isinstance(b, Binding)]
-        if not values or len(values) < len(reached) or any(_detaches(b.value) for b in values) or _detached_in_place(training, node):
+        if (
+            not values
+            or len(values) < len(reached)
+            or any(_detaches(b.value) for b in values)
+            or _detached_in_place(training, node)
+        ):
             return False
         if (program.scope(values[0].node), node.id) in losses:
             return True
         return all(b.value is not UNKNOWN and _bound_carries(training, b, losses, depth - 1) for b in values)
     if isinstance(node, ast.BinOp):
-        return _carries(training, node.left, losses, depth - 1) or _carries(training, node.right, losses, depth - 1)
+        return _carries(training, node.left, losses, depth - 1) or _carries(
+            training, node.right, losses, depth - 1
+        )
     if isinstance(node, ast.Call):
         keeps = isinstance(node.func, ast.Attribute) and node.func.attr in _KEEPS_GRAPH
-        return (keeps and _carries(training, node.func.value, losses, depth - 1)) or _returns_graph(training, node, None, losses, depth)
+        return (keeps and _carries(training, node.func.value, losses, depth - 1)) or _returns_graph(
+            training, node, None, losses, depth
+        )
     return False
 
 
@@ -178,7 +232,9 @@ def _bound_carries(training: Training, bound: Binding, losses: set[tuple[ast.AST
     return False
 
 
-def _returns_graph(training: Training, call: ast.Call, index: int | None, losses: set[tuple[ast.AST, str]], depth: int) -> bool:
+def _returns_graph(
+    training: Training, call: ast.Call, index: int | None, losses: set[tuple[ast.AST, str]], depth: int
+) -> bool:
     """True when the function of this file that is called returns a value with its graph."""
     program = training.program
     reached = [f for f in program.reached(call) if f.name != "__init__"]
@@ -200,27 +256,46 @@ def _detaches(node: ast.expr | None) -> bool:
 
 def _detached_in_place(training: Training, name: ast.Name) -> bool:
     scope = training.program.scope(name)
-    return any(isinstance(c.func, ast.Attribute) and c.func.attr == "detach_" and dotted(c.func.value) == name.id
-               and training.program.scope(c) is scope for c in training.program.calls)
+    return any(
+        isinstance(c.func, ast.Attribute)
+        and c.func.attr == "detach_"
+        and dotted(c.func.value) == name.id
+        and training.program.scope(c) is scope
+        for c in training.program.calls
+    )
 
 
-# --- waiting for the device ----------------------------------------------------------------------------------------------
+# --- waiting for the device
+# ----------------------------------------------------------------------------------------------
 
 def may_use_accelerator(training: Training) -> bool:
-    """True unless a script surely computes on the CPU only: it names no accelerator, and no device that comes from elsewhere."""
+    """True unless a script surely computes on the CPU only:
+    it names no accelerator, and no device that comes from elsewhere."""
     program = training.program
     if training.framework_steps or _ACCELERATOR.search(_code(training)):
         return True
-    moves = (c for c in program.calls if isinstance(c.func, ast.Attribute) and c.func.attr == "to" and len(c.args) == 1)
-    return any(UNKNOWN in program.origins(c.args[0]) and _DEVICE_TEXT.search(ast.unparse(c.args[0])) for c in moves)
+    moves = (
+        c
+        for c in program.calls
+        if isinstance(c.func, ast.Attribute) and c.func.attr == "to" and len(c.args) == 1
+    )
+    return any(
+        UNKNOWN in program.origins(c.args[0]) and _DEVICE_TEXT.search(ast.unparse(c.args[0])) for c in moves
+    )
 
 
 def _code(training: Training) -> str:
     """What the file says, without its comments and docstrings."""
-    return " ".join(n.attr if isinstance(n, ast.Attribute) else n.id if isinstance(n, ast.Name) else n.value
-                    for n in training.program.nodes
-                    if isinstance(n, ast.Attribute | ast.Name)
-                    or (isinstance(n, ast.Constant) and isinstance(n.value, str) and not isinstance(training.program.parents[n], ast.Expr)))
+    return " ".join(
+        n.attr if isinstance(n, ast.Attribute) else n.id if isinstance(n, ast.Name) else n.value
+        for n in training.program.nodes
+        if isinstance(n, ast.Attribute | ast.Name)
+        or (
+            isinstance(n, ast.Constant)
+            and isinstance(n.value, str)
+            and not isinstance(training.program.parents[n], ast.Expr)
+        )
+    )
 
 
 def sync_each_step(training: Training) -> Iterator[ast.AST]:
@@ -230,12 +305,17 @@ def sync_each_step(training: Training) -> Iterator[ast.AST]:
     for loop in training.batch_loops:
         losses = _losses(training, loop)
         for event, call in training.calls(loop):
-            if event.each and not _is_action(training, call) and (_takes_value(training, call) or _floats(training, call, losses)):
+            if (
+                event.each
+                and not _is_action(training, call)
+                and (_takes_value(training, call) or _floats(training, call, losses))
+            ):
                 yield call
 
 
 def _takes_value(training: Training, call: ast.Call) -> bool:
-    """`.item()` and `.cpu()`; not of numpy's values, nor of a batch as the loader gave it, which lies on the CPU."""
+    """`.item()` and `.cpu()`; not of numpy's values, nor of a batch as the loader gave it,
+    which lies on the CPU."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("item", "cpu") or call.args:
         return False
     inner = call.func.value
@@ -253,7 +333,11 @@ def _takes_value(training: Training, call: ast.Call) -> bool:
 
 
 def _floats(training: Training, call: ast.Call, losses: set[tuple[ast.AST, str]]) -> bool:
-    return dotted(call.func) in ("float", "int") and len(call.args) == 1 and _carries(training, call.args[0], losses)
+    return (
+        dotted(call.func) in ("float", "int")
+        and len(call.args) == 1
+        and _carries(training, call.args[0], losses)
+    )
 
 
 def _is_action(training: Training, call: ast.Call) -> bool:
@@ -266,7 +350,11 @@ def cpu_round_trip(training: Training) -> Iterator[ast.AST]:
     """A value that is taken to the CPU and back to the device within one step."""
     for loop in training.step_loops:
         for event, call in training.calls(loop):
-            if event.each and _goes_to_device(training, call) and _comes_from_cpu(training, call.func.value, loop):
+            if (
+                event.each
+                and _goes_to_device(training, call)
+                and _comes_from_cpu(training, call.func.value, loop)
+            ):
                 yield call
 
 
@@ -288,13 +376,24 @@ def _comes_from_cpu(training: Training, node: ast.expr, loop: ast.AST, depth: in
         return False
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute):
-            return (node.func.attr == "cpu" and not node.args) or _comes_from_cpu(training, node.func.value, loop, depth - 1) or (
-                training.program.name(node.func) in ("torch.from_numpy", "torch.as_tensor", "torch.tensor") and len(node.args) > 0
-                and _comes_from_cpu(training, node.args[0], loop, depth - 1))
+            return (
+                (node.func.attr == "cpu" and not node.args)
+                or _comes_from_cpu(training, node.func.value, loop, depth - 1)
+                or (
+                    training.program.name(node.func)
+                    in ("torch.from_numpy", "torch.as_tensor", "torch.tensor")
+                    and len(node.args) > 0
+                    and _comes_from_cpu(training, node.args[0], loop, depth - 1)
+                )
+            )
         return False
     if isinstance(node, ast.Name):
         reached = training.program.reaching(node)
-        if len(reached) != 1 or not isinstance(reached[0], Binding) or not isinstance(reached[0].node, ast.Assign):
+        if (
+            len(reached) != 1
+            or not isinstance(reached[0], Binding)
+            or not isinstance(reached[0].node, ast.Assign)
+        ):
             return False
         bound = reached[0]
         if bound.index is not None or not any(e.node is bound.node for e in training.events(loop)):
@@ -306,13 +405,18 @@ def _comes_from_cpu(training: Training, node: ast.expr, loop: ast.AST, depth: in
     return False
 
 
-# --- what is done too often ----------------------------------------------------------------------------------------------
+# --- what is done too often
+# ----------------------------------------------------------------------------------------------
 
 def empty_cache(training: Training) -> Iterator[ast.AST]:
     """torch.cuda.empty_cache() at each step."""
     for loop in training.batch_loops:
-        yield from (c for e, c in training.calls(loop) if e.each and re.search(r"(^|\.)(cuda|mps|accelerator)\.empty_cache$",
-                                                                               training.program.name(c.func)))
+        yield from (
+            c
+            for e, c in training.calls(loop)
+            if e.each
+            and re.search(r"(^|\.)(cuda|mps|accelerator)\.empty_cache$", training.program.name(c.func))
+        )
 
 
 def print_each_step(training: Training) -> Iterator[ast.AST]:
@@ -325,12 +429,19 @@ def _prints(training: Training, call: ast.Call) -> bool:
     program = training.program
     name = program.name(call.func)
     if name in _PRINTS:
-        return name != "print" or not (program.reached(call) or any(a.arg == "print" for a in program.nodes if isinstance(a, ast.arg)))
+        return name != "print" or not (
+            program.reached(call) or any(a.arg == "print" for a in program.nodes if isinstance(a, ast.arg))
+        )
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in _LOGS:
         return False
     made = program.origins(call.func.value)
-    return name.startswith("logging.") or (bool(made) and all(
-        isinstance(o, ast.Call) and program.name(o.func) in ("logging.getLogger", "logging.Logger") for o in made))
+    return name.startswith("logging.") or (
+        bool(made)
+        and all(
+            isinstance(o, ast.Call) and program.name(o.func) in ("logging.getLogger", "logging.Logger")
+            for o in made
+        )
+    )
 
 
 def save_each_step(training: Training) -> Iterator[ast.AST]:
@@ -366,7 +477,11 @@ def retain_graph(training: Training) -> Iterator[ast.AST]:
 def data_parallel(training: Training) -> Iterator[ast.AST]:
     """nn.DataParallel, unless the script only uses its `.module`."""
     program = training.program
-    names = ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel", "torch.nn.parallel.data_parallel.DataParallel")
+    names = (
+        "torch.nn.DataParallel",
+        "torch.nn.parallel.DataParallel",
+        "torch.nn.parallel.data_parallel.DataParallel",
+    )
     for call in program.calls:
         if program.name(call.func) in names and getattr(program.parents[call], "attr", "") != "module":
             yield call

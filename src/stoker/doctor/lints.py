@@ -1,6 +1,8 @@
-"""The mistakes that the doctor knows in training code: one row each, with what it costs and what to do instead.
+"""The mistakes that the doctor knows in training code:
+one row each, with what it costs and what to do instead.
 
-A rule reads the parsed file and gives the places it is sure of. It says nothing where it is not: a wrong lint is worse than none.
+A rule reads the parsed file and gives the places it is sure of. It says nothing where it is not:
+a wrong lint is worse than none.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ _LINES_NAMED = 6
 
 @dataclass(frozen=True)
 class Lint:
-    """level: "warn" for what makes the result wrong or the run fail, "note" for what only costs. why, do: one sentence each."""
+    """level: "warn" for what makes the result wrong or the run fail, "note" for what only costs. why, do:
+    one sentence each."""
 
     name: str
     level: str
@@ -33,65 +36,195 @@ class Lint:
     rule: Callable[..., Iterator[ast.AST]]
 
 
-LINTS = {lint.name: lint for lint in (
-    Lint("loss-graph", "warn", "The script keeps the loss with its graph, so memory grows at each step.",
-         "Add loss.detach() (or loss.item()) instead of loss.", lint_speed.loss_graph),
-    Lint("sync-each-step", "note", "The CPU waits for a value from the device at each step; this matters only for short steps.",
-         "Sum on the device (total += loss.detach()) and fetch the value every N steps.", lint_speed.sync_each_step),
-    Lint("empty-cache", "note", "empty_cache() at each step waits for the GPU, and PyTorch must request the same memory again.",
-         "Remove it from the loop: PyTorch reuses memory without it.", lint_speed.empty_cache),
-    Lint("cpu-round-trip", "note", "A value is copied to the CPU and back to the device within one step.",
-         "Do that work on the device, with torch functions.", lint_speed.cpu_round_trip),
-    Lint("print-each-step", "note", "The script prints or logs at each step; this fills the log, and slows short steps.",
-         "Print every N steps: if step % 100 == 0.", lint_speed.print_each_step),
-    Lint("save-each-step", "note", "The script writes a checkpoint at each step.",
-         "Save every N steps or minutes, as much work as you can afford to lose.", lint_speed.save_each_step),
-    Lint("data-parallel", "note", "nn.DataParallel copies the network to each GPU at each step, and its single process is the bottleneck.",
-         "Use DistributedDataParallel, started with torchrun.", lint_speed.data_parallel),
-    Lint("retain-graph", "warn", "The step calls backward() only once, so retain_graph=True keeps its graph for nothing; if steps depend "
-         "on each other, each step is slower than the step before.", "Remove it; if backward then fails, use detach() on values "
-         "carried from step to step.", lint_speed.retain_graph),
-    Lint("unshuffled", "warn", "The sample order is the same in each epoch (on all machines, or on some).",
-         "Set shuffle=True for the training loader with and without a GPU.", lint_data.unshuffled),
-    Lint("duplicated-data", "warn", "Each worker reads the whole IterableDataset, so each sample appears once per worker.",
-         "In __iter__, read only the share of this worker: torch.utils.data.get_worker_info().", lint_data.duplicated_data),
-    Lint("too-many-workers", "note", "There are more workers than available cores; this helps only if reading waits for disk or network.",
-         "Use at most num_workers=len(os.sched_getaffinity(0)), less with a CPU quota.", lint_data.too_many_workers),
-    Lint("pin-without-gpu", "note", "pin_memory=True has no effect except a warning in a script that uses no GPU.", "Remove it.",
-         lint_data.pin_without_gpu),
-    Lint("shuffle-before-cache", "warn", "With cache() after shuffle() or after a random map(), every epoch repeats the order or images of "
-         "the first epoch.",
-         "Put cache() first, then shuffle() and random maps.", lint_data.shuffle_before_cache),
-    Lint("no-zero-grad", "warn", "The gradients are not cleared between two steps (or are cleared before they are used).",
-         "Call optimizer.zero_grad() once a step, before backward().", lint_learning.no_zero_grad),
-    Lint("accumulation-undivided", "warn", "Gradients of N batches are added without dividing the loss, "
-         "so the learning rate is N times as large.",
-         "Use (loss / N).backward().", lint_learning.accumulation_undivided),
-    Lint("scheduler-place", "warn", "The schedule counts epochs but is stepped once per batch, or counts batches but is stepped once "
-         "per epoch.", "Step the schedule in its unit: after each epoch, or after each optimizer.step().", lint_learning.scheduler_place),
-    Lint("scheduler-order", "warn", "scheduler.step() comes before optimizer.step(), so the first learning rate is never used.",
-         "Call scheduler.step() after optimizer.step().", lint_learning.scheduler_order),
-    Lint("evaluation-grad", "note", "The evaluation builds an unused graph, which wastes time and memory.",
-         "Evaluate inside `with torch.no_grad():`.", lint_learning.evaluation_grad),
-    Lint("evaluation-mode", "warn", "The network has dropout or batch norm, and is evaluated in training mode.",
-         "Call model.eval() before evaluating, and model.train() after it.", lint_learning.evaluation_mode),
-    Lint("softmax-before-loss", "warn", "The loss applies softmax (or sigmoid) itself; applied twice, it makes the training slow and poor.",
-         "Pass the raw outputs to the loss.", lint_learning.softmax_before_loss),
-    Lint("seed-in-loop", "warn", "The same seed is set again in the loop, so each pass draws the same random numbers.",
-         "Seed once before the loop.", lint_learning.seed_in_loop),
-    Lint("whole-model-saved", "note", "torch.save(model) stores the names of your classes and files; if they change, loading "
-         "fails.", "Save model.state_dict().", lint_learning.whole_model_saved),
-)}
+LINTS = {
+    lint.name: lint
+    for lint in (
+        Lint(
+            "loss-graph",
+            "warn",
+            "The script keeps the loss with its graph, so memory grows at each step.",
+            "Add loss.detach() (or loss.item()) instead of loss.",
+            lint_speed.loss_graph,
+        ),
+        Lint(
+            "sync-each-step",
+            "note",
+            "The CPU waits for a value from the device at each step; this matters only for short steps.",
+            "Sum on the device (total += loss.detach()) and fetch the value every N steps.",
+            lint_speed.sync_each_step,
+        ),
+        Lint(
+            "empty-cache",
+            "note",
+            "empty_cache() at each step waits for the GPU, and PyTorch must request the same memory again.",
+            "Remove it from the loop: PyTorch reuses memory without it.",
+            lint_speed.empty_cache,
+        ),
+        Lint(
+            "cpu-round-trip",
+            "note",
+            "A value is copied to the CPU and back to the device within one step.",
+            "Do that work on the device, with torch functions.",
+            lint_speed.cpu_round_trip,
+        ),
+        Lint(
+            "print-each-step",
+            "note",
+            "The script prints or logs at each step; this fills the log, and slows short steps.",
+            "Print every N steps: if step % 100 == 0.",
+            lint_speed.print_each_step,
+        ),
+        Lint(
+            "save-each-step",
+            "note",
+            "The script writes a checkpoint at each step.",
+            "Save every N steps or minutes, as much work as you can afford to lose.",
+            lint_speed.save_each_step,
+        ),
+        Lint(
+            "data-parallel",
+            "note",
+            (
+                "nn.DataParallel copies the network to each GPU at each step, and its single process is "
+                "the bottleneck."
+            ),
+            "Use DistributedDataParallel, started with torchrun.",
+            lint_speed.data_parallel,
+        ),
+        Lint(
+            "retain-graph",
+            "warn",
+            "The step calls backward() only once, so retain_graph=True keeps its graph for nothing; "
+            "if steps depend "
+            "on each other, each step is slower than the step before.",
+            "Remove it; if backward then fails, use detach() on values carried from step to step.",
+            lint_speed.retain_graph,
+        ),
+        Lint(
+            "unshuffled",
+            "warn",
+            "The sample order is the same in each epoch (on all machines, or on some).",
+            "Set shuffle=True for the training loader with and without a GPU.",
+            lint_data.unshuffled,
+        ),
+        Lint(
+            "duplicated-data",
+            "warn",
+            "Each worker reads the whole IterableDataset, so each sample appears once per worker.",
+            "In __iter__, read only the share of this worker: torch.utils.data.get_worker_info().",
+            lint_data.duplicated_data,
+        ),
+        Lint(
+            "too-many-workers",
+            "note",
+            (
+                "There are more workers than available cores; this helps only if reading waits for disk or "
+                "network."
+            ),
+            "Use at most num_workers=len(os.sched_getaffinity(0)), less with a CPU quota.",
+            lint_data.too_many_workers,
+        ),
+        Lint(
+            "pin-without-gpu",
+            "note",
+            "pin_memory=True has no effect except a warning in a script that uses no GPU.",
+            "Remove it.",
+            lint_data.pin_without_gpu,
+        ),
+        Lint(
+            "shuffle-before-cache",
+            "warn",
+            "With cache() after shuffle() or after a random map(), every epoch repeats the order or images "
+            "of "
+            "the first epoch.",
+            "Put cache() first, then shuffle() and random maps.",
+            lint_data.shuffle_before_cache,
+        ),
+        Lint(
+            "no-zero-grad",
+            "warn",
+            "The gradients are not cleared between two steps (or are cleared before they are used).",
+            "Call optimizer.zero_grad() once a step, before backward().",
+            lint_learning.no_zero_grad,
+        ),
+        Lint(
+            "accumulation-undivided",
+            "warn",
+            "Gradients of N batches are added without dividing the loss, "
+            "so the learning rate is N times as large.",
+            "Use (loss / N).backward().",
+            lint_learning.accumulation_undivided,
+        ),
+        Lint(
+            "scheduler-place",
+            "warn",
+            "The schedule counts epochs but is stepped once per batch, or counts batches but is stepped once "
+            "per epoch.",
+            "Step the schedule in its unit: after each epoch, or after each optimizer.step().",
+            lint_learning.scheduler_place,
+        ),
+        Lint(
+            "scheduler-order",
+            "warn",
+            "scheduler.step() comes before optimizer.step(), so the first learning rate is never used.",
+            "Call scheduler.step() after optimizer.step().",
+            lint_learning.scheduler_order,
+        ),
+        Lint(
+            "evaluation-grad",
+            "note",
+            "The evaluation builds an unused graph, which wastes time and memory.",
+            "Evaluate inside `with torch.no_grad():`.",
+            lint_learning.evaluation_grad,
+        ),
+        Lint(
+            "evaluation-mode",
+            "warn",
+            "The network has dropout or batch norm, and is evaluated in training mode.",
+            "Call model.eval() before evaluating, and model.train() after it.",
+            lint_learning.evaluation_mode,
+        ),
+        Lint(
+            "softmax-before-loss",
+            "warn",
+            (
+                "The loss applies softmax (or sigmoid) itself; applied twice, it makes the training slow "
+                "and poor."
+            ),
+            "Pass the raw outputs to the loss.",
+            lint_learning.softmax_before_loss,
+        ),
+        Lint(
+            "seed-in-loop",
+            "warn",
+            "The same seed is set again in the loop, so each pass draws the same random numbers.",
+            "Seed once before the loop.",
+            lint_learning.seed_in_loop,
+        ),
+        Lint(
+            "whole-model-saved",
+            "note",
+            "torch.save(model) stores the names of your classes and files; if they change, loading fails.",
+            "Save model.state_dict().",
+            lint_learning.whole_model_saved,
+        ),
+    )
+}
 
 
 def look(sources: Sequence[Source], around: Surroundings, cpus: float | None = None) -> Iterator[Finding]:
-    """The lints of a script and of the user's own files that it imports, in the order of lines. cpus: cores that are ours."""
+    """The lints of a script and of the user's own files that it imports, in the order of lines. cpus:
+    cores that are ours."""
     for source in sources:
         name = around.name(source)
-        for lint, lines in sorted(lint_lines(source, own_cpus() if cpus is None else cpus), key=lambda f: f[1][0]):
+        for lint, lines in sorted(
+            lint_lines(source, own_cpus() if cpus is None else cpus), key=lambda f: f[1][0]
+        ):
             more = [*map(str, lines[1:_LINES_NAMED]), *(["..."] if len(lines) > _LINES_NAMED else [])]
             also = f" (also line{'s' if len(more) > 1 else ''} {', '.join(more)})" if more else ""
-            yield Finding(lint.level, lint.name, lint.why[:-1] + also + ".", lint.do, name, lines[0], lint.name)
+            yield Finding(
+                lint.level, lint.name, lint.why[:-1] + also + ".", lint.do, name, lines[0], lint.name
+            )
 
 
 def lint_lines(source: Source, cpus: float) -> Iterator[tuple[Lint, list[int]]]:
@@ -103,7 +236,9 @@ def lint_lines(source: Source, cpus: float) -> Iterator[tuple[Lint, list[int]]]:
     with contextlib.suppress(RecursionError):  # generated code may nest without end
         training = Training(Program(source.tree, source.text))
         for lint in LINTS.values():
-            nodes = lint.rule(training, cpus) if lint.rule is lint_data.too_many_workers else lint.rule(training)
+            nodes = (
+                lint.rule(training, cpus) if lint.rule is lint_data.too_many_workers else lint.rule(training)
+            )
             if lines := sorted({node.lineno for node in nodes if not training.program.dead(node)}):
                 yield lint, lines
 

@@ -1,6 +1,8 @@
-"""Finds the training loops of a script by what they do (backward, optimizer.step), through the functions of the same file.
+"""Finds the training loops of a script by what they do (backward, optimizer.step),
+through the functions of the same file.
 
-A *step loop* is the innermost loop around an optimizer's step; the loops around it are its *outer* loops (epochs, folds).
+A *step loop* is the innermost loop around an optimizer's step;
+the loops around it are its *outer* loops (epochs, folds).
 """
 
 from __future__ import annotations
@@ -20,17 +22,26 @@ CALL_DEPTH = 3  # functions behind functions that a loop is followed into
 EVENTS_AT_MOST = 20_000
 OPTIM, SCHEDULER = "torch.optim.", "torch.optim.lr_scheduler."
 NO_GRAD = re.compile(r"(^|\.)(no_grad|inference_mode)$")
-_WRAPPERS = frozenset({"enumerate", "tqdm", "trange", "iter", "list", "track", "islice", "auto", "cycle", "progress_bar"})
-_SAME_MODULE = frozenset({"to", "cuda", "cpu", "train", "eval", "float", "double", "half", "bfloat16", "requires_grad_", "apply"})
-_MODULE_WRAPPERS = re.compile(r"(DataParallel|DistributedDataParallel|torch\.compile|torch\.jit\.script|FullyShardedDataParallel)$")
+_WRAPPERS = frozenset(
+    {"enumerate", "tqdm", "trange", "iter", "list", "track", "islice", "auto", "cycle", "progress_bar"}
+)
+_SAME_MODULE = frozenset(
+    {"to", "cuda", "cpu", "train", "eval", "float", "double", "half", "bfloat16", "requires_grad_", "apply"}
+)
+_MODULE_WRAPPERS = re.compile(
+    r"(DataParallel|DistributedDataParallel|torch\.compile|torch\.jit\.script|FullyShardedDataParallel)$"
+)
 _LIGHTNING = re.compile(r"(^|\.)LightningModule$")
 _ENGINE = re.compile(r"(Accelerator|Fabric|initialize)$")  # they take the loss in backward(loss)
-_EPOCH = re.compile(r"(.*_)?(epochs?|ep|e|_|episode|i_episode|ep_?\d|fold|run|generation)(_?(idx|num|i|no))?", re.IGNORECASE)
+_EPOCH = re.compile(
+    r"(.*_)?(epochs?|ep|e|_|episode|i_episode|ep_?\d|fold|run|generation)(_?(idx|num|i|no))?", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
 class Event:
-    """A node that a loop's pass runs through. guards: the tests it stands under. inner: loops between. path: the calls that lead there."""
+    """A node that a loop's pass runs through. guards: the tests it stands under. inner: loops between.
+    path: the calls that lead there."""
 
     node: ast.AST
     guards: tuple[ast.AST, ...] = ()
@@ -53,7 +64,8 @@ class Training:
         methods = (c.func for c in program.calls if isinstance(c.func, ast.Attribute))
         self._zeroed = {ast.unparse(m.value) for m in methods if m.attr == "zero_grad"}
 
-    # --- loops ---------------------------------------------------------------------------------------------------------------
+    # --- loops
+    # --------------------------------------------------------------------------------------------------------
 
     @cached_property
     def step_loops(self) -> list[ast.AST]:
@@ -73,24 +85,38 @@ class Training:
 
     @cached_property
     def batch_loops(self) -> list[ast.AST]:
-        """What runs once a batch: step loops, but none over epochs with all data at once, and the steps a framework calls."""
-        return [loop for loop in self.step_loops if self.loaders(loop) or not self._counts_epochs(loop)] + self.framework_steps
+        """What runs once a batch: step loops, but none over epochs with all data at once, and the steps a
+        framework calls."""
+        return [
+            loop for loop in self.step_loops if self.loaders(loop) or not self._counts_epochs(loop)
+        ] + self.framework_steps
 
     @cached_property
     def framework_steps(self) -> list[ast.AST]:
-        """The training_step of each LightningModule: the framework calls it once a batch, and goes back from what it returns."""
-        return [f for f in self.program.functions if f.name == "training_step" and isinstance(self.program.scope(f), ast.ClassDef)
-                and self.inherits(self.program.scope(f), _LIGHTNING)]
+        """The training_step of each LightningModule:
+        the framework calls it once a batch, and goes back from what it returns."""
+        return [
+            f
+            for f in self.program.functions
+            if f.name == "training_step"
+            and isinstance(self.program.scope(f), ast.ClassDef)
+            and self.inherits(self.program.scope(f), _LIGHTNING)
+        ]
 
     def _counts_epochs(self, loop: ast.AST) -> bool:
         if not isinstance(loop, ast.For):
             return False
-        calls = {self.program.name(n.func).rsplit(".", 1)[-1] for n in ast.walk(loop.iter) if isinstance(n, ast.Call)}
+        calls = {
+            self.program.name(n.func).rsplit(".", 1)[-1]
+            for n in ast.walk(loop.iter)
+            if isinstance(n, ast.Call)
+        }
         first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
         return bool(calls & {"range", "trange", "count"}) and bool(_EPOCH.fullmatch(dotted(first)))
 
     def events(self, loop: ast.AST) -> list[Event]:
-        """Everything one pass of a loop runs through, in order, with the functions of this file that it calls."""
+        """Everything one pass of a loop runs through, in order,
+        with the functions of this file that it calls."""
         if loop not in self._events:
             walk = _Walk(self.program)
             head = [loop.test] if isinstance(loop, ast.While) else []
@@ -104,36 +130,61 @@ class Training:
         """The calls among the events."""
         return ((e, e.node) for e in self.events(loop) if isinstance(e.node, ast.Call))
 
-    # --- what is what --------------------------------------------------------------------------------------------------------
+    # --- what is what
+    # --------------------------------------------------------------------------------------------------------
 
     def steps(self, node: ast.AST) -> ast.expr | None:
         """The optimizer that a call steps; None where it steps none."""
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "step":
+        if (
+            not isinstance(node, ast.Call)
+            or not isinstance(node.func, ast.Attribute)
+            or node.func.attr != "step"
+        ):
             return None
         if self.is_optimizer(node.func.value):
             return node.func.value
-        return node.args[0] if len(node.args) == 1 and self.is_optimizer(node.args[0]) else None  # scaler.step(optimizer)
+        # scaler.step(optimizer)
+        return node.args[0] if len(node.args) == 1 and self.is_optimizer(node.args[0]) else None
 
     def is_optimizer(self, node: ast.expr) -> bool:
-        """True for what torch.optim made, what takes .parameters() as it is made, or what the file also calls zero_grad() on."""
+        """True for what torch.optim made, what takes .parameters() as it is made, or what the file also calls
+        zero_grad() on."""
         made = self.program.origins(node)
         if all(made):
             return all(isinstance(o, ast.Call) and self._makes_optimizer(o) for o in made)
-        return ast.unparse(node) in self._zeroed and isinstance(node, ast.Name | ast.Attribute) and not self.module(node)
+        return (
+            ast.unparse(node) in self._zeroed
+            and isinstance(node, ast.Name | ast.Attribute)
+            and not self.module(node)
+        )
 
     def _makes_optimizer(self, call: ast.Call) -> bool:
         name = self.program.name(call.func)
         if name.startswith(OPTIM):
             return not name.startswith((SCHEDULER, "torch.optim.swa_utils"))
-        given = [n for a in call.args[:1] for n in ast.walk(a) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+        given = [
+            n
+            for a in call.args[:1]
+            for n in ast.walk(a)
+            if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
+        ]
         return any(n.func.attr in ("parameters", "named_parameters") for n in given) and "clip" not in name
 
     def scheduler(self, node: ast.AST) -> ast.Call | None:
-        """The torch scheduler (as it is made) that a call steps without arguments of its own; None where that is not sure."""
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "step":
+        """The torch scheduler (as it is made) that a call steps without arguments of its own;
+        None where that is not sure."""
+        if (
+            not isinstance(node, ast.Call)
+            or not isinstance(node.func, ast.Attribute)
+            or node.func.attr != "step"
+        ):
             return None
         made = self.program.origins(node.func.value)
-        sure = len(made) == 1 and isinstance(made[0], ast.Call) and self.program.name(made[0].func).startswith(SCHEDULER)
+        sure = (
+            len(made) == 1
+            and isinstance(made[0], ast.Call)
+            and self.program.name(made[0].func).startswith(SCHEDULER)
+        )
         return made[0] if sure else None
 
     def goes_back(self, node: ast.AST) -> bool:
@@ -142,17 +193,28 @@ class Training:
         return method in ("backward", "manual_backward") and not self.program.reached(node)
 
     def loss(self, node: ast.Call) -> ast.expr | None:
-        """What a backward() starts from: `loss` of loss.backward(), scaler.scale(loss).backward(), accelerator.backward(loss)."""
+        """What a backward() starts from: `loss` of loss.backward(), scaler.scale(loss).backward(),
+        accelerator.backward(loss)."""
         value = node.func.value
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "scale" and len(value.args) == 1:
+        if (
+            isinstance(value, ast.Call)
+            and isinstance(value.func, ast.Attribute)
+            and value.func.attr == "scale"
+            and len(value.args) == 1
+        ):
             return value.args[0]
         if not node.args or node.keywords:
             return value
-        made = [self.program.name(o.func) if isinstance(o, ast.Call) else "" for o in self.program.origins(value) if o is not UNKNOWN]
+        made = [
+            self.program.name(o.func) if isinstance(o, ast.Call) else ""
+            for o in self.program.origins(value)
+            if o is not UNKNOWN
+        ]
         return node.args[0] if not made or any(_ENGINE.search(n) for n in made) else value
 
     def module(self, node: ast.expr) -> ast.Call | None:
-        """How the network was made that a value is: Net(...) of this file or nn.X(...); None where it may be something else."""
+        """How the network was made that a value is: Net(...) of this file or nn.X(...);
+        None where it may be something else."""
         made = [self._unwrapped(o) for o in self.program.origins(node)]
         sure = made and all(o is not None and self._makes_module(o) for o in made)
         return made[0] if sure else None
@@ -187,22 +249,34 @@ class Training:
         """True when a class has a base of that name, within this file or just behind it."""
         for node in owner.bases:
             name = self.program.name(node)
-            if base.search(name) or (depth and name in self.program.classes and self.inherits(self.program.classes[name], base, depth - 1)):
+            if base.search(name) or (
+                depth
+                and name in self.program.classes
+                and self.inherits(self.program.classes[name], base, depth - 1)
+            ):
                 return True
         return False
 
-    # --- loaders -------------------------------------------------------------------------------------------------------------
+    # --- loaders
+    # --------------------------------------------------------------------------------------------------------
 
     def is_loader(self, call: ast.AST | None) -> bool:
         """True for a call that makes a torch DataLoader."""
-        return isinstance(call, ast.Call) and re.match(r"torch\.utils\.data(\.\w+)*\.DataLoader$", self.program.name(call.func)) is not None
+        return (
+            isinstance(call, ast.Call)
+            and re.match(r"torch\.utils\.data(\.\w+)*\.DataLoader$", self.program.name(call.func)) is not None
+        )
 
     def loaders(self, loop: ast.AST) -> list[ast.Call]:
         """The DataLoader(...) calls a loop surely goes through; empty where it may be something else."""
         if not isinstance(loop, ast.For | ast.AsyncFor):
             return []
         node = loop.iter
-        while isinstance(node, ast.Call) and node.args and self.program.name(node.func).rsplit(".", 1)[-1] in _WRAPPERS:
+        while (
+            isinstance(node, ast.Call)
+            and node.args
+            and self.program.name(node.func).rsplit(".", 1)[-1] in _WRAPPERS
+        ):
             node = node.args[0]
         zipped = node.args if isinstance(node, ast.Call) and dotted(node.func) == "zip" else [node]
         found = [o for n in zipped for o in self._behind_progress(n)]
@@ -211,11 +285,16 @@ class Training:
     def _behind_progress(self, node: ast.expr) -> list[ast.expr | None]:
         found = self.program.origins(node)
         only = found[0] if len(found) == 1 else UNKNOWN
-        wrapped = isinstance(only, ast.Call) and only.args and self.program.name(only.func).rsplit(".", 1)[-1] in _WRAPPERS
+        wrapped = (
+            isinstance(only, ast.Call)
+            and only.args
+            and self.program.name(only.func).rsplit(".", 1)[-1] in _WRAPPERS
+        )
         return self.program.origins(only.args[0]) if wrapped else found
 
     def without_gradient(self, node: ast.AST, depth: int = 3) -> bool:
-        """True when a node surely or possibly runs under no_grad: by a `with`, a decorator, or the functions that call it."""
+        """True when a node surely or possibly runs under no_grad:
+        by a `with`, a decorator, or the functions that call it."""
         for outer in self.program.around(node):
             if isinstance(outer, ast.With | ast.AsyncWith) and turns_off(self.program, outer):
                 return True
@@ -248,7 +327,9 @@ class _Walk:
     def block(self, body: list[ast.stmt], at: Event) -> None:
         for node in body:
             self.visit(node, at)
-            if isinstance(node, ast.If) and any(isinstance(s, ast.Continue | ast.Return) for s in ast.walk(node)):
+            if isinstance(node, ast.If) and any(
+                isinstance(s, ast.Continue | ast.Return) for s in ast.walk(node)
+            ):
                 at = _under(at, node.test)  # what follows does not run each time
 
     def visit(self, node: ast.AST, at: Event) -> None:
@@ -286,7 +367,10 @@ class _Walk:
         elif isinstance(node, ast.With | ast.AsyncWith):
             for item in node.items:
                 self.visit(item.context_expr, at)
-            self.block(node.body, Event(node, at.guards, at.inner, at.path, at.no_grad or turns_off(self.program, node)))
+            self.block(
+                node.body,
+                Event(node, at.guards, at.inner, at.path, at.no_grad or turns_off(self.program, node)),
+            )
         else:
             for child in ast.iter_child_nodes(node):
                 self.visit(child, at)

@@ -26,15 +26,28 @@ _MEMORY_WARN = 2_000_000_000
 
 def look(folder: Path, env: dict[str, str], deep: bool = True) -> list[Finding]:
     """All findings about the machine but GPU and Python. `deep` also asks the login manager."""
-    return [*disks(folder, env), *shared_memory(), *open_files(), *cgroup(), *clock(folder), *(login_manager(env) if deep else ())]
+    return [
+        *disks(folder, env),
+        *shared_memory(),
+        *open_files(),
+        *cgroup(),
+        *clock(folder),
+        *(login_manager(env) if deep else ()),
+    ]
 
 
-# --- disk, memory, limits ------------------------------------------------------------------------------------------------
+# --- disk, memory, limits
+# ------------------------------------------------------------------------------------------------
 
 def disks(folder: Path, env: dict[str, str]) -> Iterator[Finding]:
-    """Free bytes and inodes, and network file systems, where the run, its folder and its temporary files lie."""
+    """Free bytes and inodes, and network file systems, where the run,
+    its folder and its temporary files lie."""
     state = home().path
-    places = (("your folder", folder), ("the state folder", state), ("the temporary folder", Path(env.get("TMPDIR") or "/tmp")))
+    places = (
+        ("your folder", folder),
+        ("the state folder", state),
+        ("the temporary folder", Path(env.get("TMPDIR") or "/tmp")),
+    )
     seen: set[int] = set()
     for name, path in places:
         there = next((p for p in (path, *path.absolute().parents) if p.exists()), None)
@@ -46,13 +59,24 @@ def disks(folder: Path, env: dict[str, str]) -> Iterator[Finding]:
             yield from _disk(name, there)
     kind = filesystem_type(state)
     if kind in NETWORK_FILESYSTEMS:
-        yield Finding("fail", "network disk", f"The state folder {state} is on a network file system ({kind}), where locks are not safe.",
-                      f"export STOKER_HOME=/var/tmp/stoker-{os.getuid()}   (any folder on this machine's own disk)")
-    for name, path in (("Your folder", folder), ("Your home folder", Path(env.get("HOME") or "~").expanduser())):
+        yield Finding(
+            "fail",
+            "network disk",
+            f"The state folder {state} is on a network file system ({kind}), where locks are not safe.",
+            f"export STOKER_HOME=/var/tmp/stoker-{os.getuid()}   (any folder on this machine's own disk)",
+        )
+    for name, path in (
+        ("Your folder", folder),
+        ("Your home folder", Path(env.get("HOME") or "~").expanduser()),
+    ):
         kind = filesystem_type(path)
         if kind in NETWORK_FILESYSTEMS:
-            yield Finding("note", "network disk", f"{name} {path} is on a network file system ({kind}); many small files are slow there.",
-                          "Put data sets on this machine's own disk, or pack them into a few large files.")
+            yield Finding(
+                "note",
+                "network disk",
+                f"{name} {path} is on a network file system ({kind}); many small files are slow there.",
+                "Put data sets on this machine's own disk, or pack them into a few large files.",
+            )
 
 
 def _disk(name: str, path: Path) -> Iterator[Finding]:
@@ -61,10 +85,18 @@ def _disk(name: str, path: Path) -> Iterator[Finding]:
     level = "fail" if free < _FREE_FAIL else "warn" if free < _FREE_WARN else "ok"
     yield Finding(level, "disk", f"{format_size(free)} of {format_size(total)} free for {name} ({path}).",
                   "" if level == "ok" else "Remove old runs with stoker gc, and old checkpoints.")
-    if info.f_files and (info.f_favail < 1000 or (info.f_favail < 50_000 and info.f_favail < info.f_files * 0.05)):
-        yield Finding("fail" if info.f_favail < 1000 else "warn", "inodes",
-                      f"Only {info.f_favail} more files fit on the disk of {name} ({path}).",
-                      "Remove folders with many small files (old environments, unpacked data sets), even if bytes are free.")
+    if info.f_files and (
+        info.f_favail < 1000 or (info.f_favail < 50_000 and info.f_favail < info.f_files * 0.05)
+    ):
+        yield Finding(
+            "fail" if info.f_favail < 1000 else "warn",
+            "inodes",
+            f"Only {info.f_favail} more files fit on the disk of {name} ({path}).",
+            (
+                "Remove folders with many small files (old environments, unpacked data sets), even if "
+                "bytes are free."
+            ),
+        )
 
 
 def shared_memory(path: str = "/dev/shm") -> Iterator[Finding]:
@@ -72,12 +104,22 @@ def shared_memory(path: str = "/dev/shm") -> Iterator[Finding]:
     try:
         info = os.statvfs(path)
     except OSError:
-        yield Finding("warn", "shared memory", f"There is no {path}: DataLoader workers will fail.", "Use num_workers=0.")
+        yield Finding(
+            "warn",
+            "shared memory",
+            f"There is no {path}: DataLoader workers will fail.",
+            "Use num_workers=0.",
+        )
         return
     total, free = info.f_blocks * info.f_frsize, info.f_bavail * info.f_frsize
     if total < _SHM_WARN or free < _SHM_WARN // 4:
-        yield Finding("warn", "shared memory", f"{path} has only {format_size(total)}, {format_size(free)} free: DataLoader workers may "
-                      'fail with "Bus error".', "docker run --shm-size=8g ..., or fewer workers.")
+        yield Finding(
+            "warn",
+            "shared memory",
+            f"{path} has only {format_size(total)}, {format_size(free)} free: DataLoader workers may "
+            'fail with "Bus error".',
+            "docker run --shm-size=8g ..., or fewer workers.",
+        )
     else:
         yield Finding("ok", "shared memory", f"{path} has {format_size(total)}.")
 
@@ -87,8 +129,12 @@ def open_files() -> Iterator[Finding]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < _FILES_WARN:
         top = 65536 if hard == resource.RLIM_INFINITY else hard
-        yield Finding("note", "open files", f'A process may open {soft:,} files (ulimit -n); many workers may cause "Too many open files".',
-                      f"ulimit -n {top}" if top > soft else "An administrator can raise the limit in limits.conf.")
+        yield Finding(
+            "note",
+            "open files",
+            f'A process may open {soft:,} files (ulimit -n); many workers may cause "Too many open files".',
+            f"ulimit -n {top}" if top > soft else "An administrator can raise the limit in limits.conf.",
+        )
     else:
         count = "any number of" if soft == resource.RLIM_INFINITY else f"{soft:,}"
         yield Finding("ok", "open files", f"A process may open {count} files.")
@@ -99,11 +145,20 @@ def cgroup(root: Path = Path("/")) -> Iterator[Finding]:
     counted, mine = os.cpu_count() or 1, len(os.sched_getaffinity(0))
     quota = cpu_quota(root)
     if quota is not None and quota < mine - 0.01:
-        yield Finding("warn", "cpus", f"{quota:.3g} CPUs are available to you, but programs see {counted}: one worker per visible "
-                      "CPU is too many.", f"num_workers={max(1, int(quota))}, OMP_NUM_THREADS={max(1, int(quota))}")
+        yield Finding(
+            "warn",
+            "cpus",
+            f"{quota:.3g} CPUs are available to you, but programs see {counted}: one worker per visible "
+            "CPU is too many.",
+            f"num_workers={max(1, int(quota))}, OMP_NUM_THREADS={max(1, int(quota))}",
+        )
     elif mine < counted:
-        yield Finding("note", "cpus", f"{mine} of {counted} CPUs are available to you; os.cpu_count() returns {counted}.",
-                      "Use len(os.sched_getaffinity(0)) for the number of workers.")
+        yield Finding(
+            "note",
+            "cpus",
+            f"{mine} of {counted} CPUs are available to you; os.cpu_count() returns {counted}.",
+            "Use len(os.sched_getaffinity(0)) for the number of workers.",
+        )
     else:
         yield Finding("ok", "cpus", f"{mine} CPUs.")
     total = _meminfo(root)
@@ -111,9 +166,17 @@ def cgroup(root: Path = Path("/")) -> Iterator[Finding]:
     ours = min(x for x in (total, limit) if x) if total or limit else 0
     if ours:
         limited = bool(limit and (not total or limit < total))
-        why = f"; the machine has {format_size(total)}, but this container is limited" if limited and total else ""
+        why = (
+            f"; the machine has {format_size(total)}, but this container is limited"
+            if limited and total
+            else ""
+        )
         text = f"{format_size(ours)} of memory{why}."
-        low = "If a run needs more, the kernel kills it; smaller batches and fewer workers use less memory." if ours < _MEMORY_WARN else ""
+        low = (
+            "If a run needs more, the kernel kills it; smaller batches and fewer workers use less memory."
+            if ours < _MEMORY_WARN
+            else ""
+        )
         yield Finding("warn" if low else "note" if limited else "ok", "memory", text, low)
 
 
@@ -133,12 +196,16 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
 
 def memory_limit(root: Path = Path("/")) -> int | None:
     """Bytes a cgroup allows; None for no limit."""
-    texts = [*_cgroup_files(root, "memory", "memory.max"), *_cgroup_files(root, "memory", "memory.limit_in_bytes")]
+    texts = [
+        *_cgroup_files(root, "memory", "memory.max"),
+        *_cgroup_files(root, "memory", "memory.limit_in_bytes"),
+    ]
     return min((int(t) for t in texts if t.strip().isdigit() and int(t) < 1 << 60), default=None)
 
 
 def _cgroup_files(root: Path, controller: str, name: str) -> list[str]:
-    """The content of a control file in our cgroup and those above it; in a container they are often at the mount itself."""
+    """The content of a control file in our cgroup and those above it;
+    in a container they are often at the mount itself."""
     texts = []
     lines = (_read(root / "proc/self/cgroup") or "0::/").splitlines()
     for line in lines:
@@ -169,11 +236,19 @@ def clock(folder: Path, now: float | None = None) -> Iterator[Finding]:
                 at = entry.stat(follow_symlinks=False).st_mtime
                 newest, name = max((newest, name), (at, entry.name))
     if newest > now + 120:
-        yield Finding("warn", "clock", f"The time of {name} is {int(newest - now)} s in the future: this machine's clock is or was wrong.",
-                      "To check the network time: timedatectl")
+        yield Finding(
+            "warn",
+            "clock",
+            (
+                f"The time of {name} is {int(newest - now)} s in the future: "
+                "this machine's clock is or was wrong."
+            ),
+            "To check the network time: timedatectl",
+        )
 
 
-# --- the login manager ---------------------------------------------------------------------------------------------------
+# --- the login manager
+# ---------------------------------------------------------------------------------------------------
 
 def login_manager(env: dict[str, str], root: Path = Path("/")) -> Iterator[Finding]:
     """systemd-logind's KillUserProcesses, which ends everything of a user at logout, ours too."""
@@ -182,23 +257,36 @@ def login_manager(env: dict[str, str], root: Path = Path("/")) -> Iterator[Findi
     settings = logind_settings(root)
     user = env.get("USER") or getpass.getuser()
     kills = settings.get("KillUserProcesses", "no").lower() in ("yes", "true", "1", "on")
-    only, excluded = settings.get("KillOnlyUsers", "").split(), settings.get("KillExcludeUsers", "root").split()
+    only, excluded = (
+        settings.get("KillOnlyUsers", "").split(),
+        settings.get("KillExcludeUsers", "root").split(),
+    )
     if not kills or user in excluded or (only and user not in only):
         yield Finding("ok", "logout", "Runs continue after you log out.")
         return
     if _lingers(user, env, root):
-        yield Finding("ok", "logout", f"This machine ends processes at logout, except those of {user} (linger is on).")
+        yield Finding(
+            "ok", "logout", f"This machine ends processes at logout, except those of {user} (linger is on)."
+        )
         return
-    yield Finding("warn", "logout", "This machine ends all your processes when you log out (KillUserProcesses=yes), including runs.",
-                  "loginctl enable-linger   or, without that right:   systemd-run --user --scope stoker server start")
+    yield Finding(
+        "warn",
+        "logout",
+        "This machine ends all your processes when you log out (KillUserProcesses=yes), including runs.",
+        "loginctl enable-linger   or, without that right:   systemd-run --user --scope stoker server start",
+    )
 
 
 def logind_settings(root: Path = Path("/")) -> dict[str, str]:
     """The settings of logind.conf and its drop-ins, the later ones winning as systemd has it."""
-    found = (glob.glob(str(root / base / "systemd/logind.conf.d/*.conf")) for base in ("usr/lib", "run", "etc"))
+    found = (
+        glob.glob(str(root / base / "systemd/logind.conf.d/*.conf")) for base in ("usr/lib", "run", "etc")
+    )
     files = {os.path.basename(p): p for paths in found for p in paths}
     settings: dict[str, str] = {}
-    main = next((p for base in ("etc", "run", "usr/lib") if (p := root / base / "systemd/logind.conf").exists()), None)
+    main = next(
+        (p for base in ("etc", "run", "usr/lib") if (p := root / base / "systemd/logind.conf").exists()), None
+    )
     for path in ([os.fspath(main)] if main else []) + [files[n] for n in sorted(files)]:
         for line in (_read(Path(path)) or "").splitlines():
             key, equals, value = line.strip().partition("=")

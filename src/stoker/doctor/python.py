@@ -1,4 +1,5 @@
-"""Asks a user's own interpreter what it has, in a child of it with the user's environment. Imports no package of the user's.
+"""Asks a user's own interpreter what it has, in a child of it with the user's environment.
+Imports no package of the user's.
 
 One question is one process start (about 30 ms), so all that is wanted is asked at once.
 """
@@ -13,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ASK_TIMEOUT_S = 10.0  # a cold interpreter on a network disk takes seconds; silence is "unknown", never "missing"
+# a cold interpreter on a network disk takes seconds; silence is "unknown", never "missing"
+ASK_TIMEOUT_S = 10.0
 _MARK = "stoker-answer:"  # a user's sitecustomize may print to the same pipe
 
 # Runs in the user's interpreter, so it is written for old ones too.
@@ -74,12 +76,13 @@ if q["distributions"]:
         except Exception:
             pass
 sys.stdout.write("\n" + q["mark"] + json.dumps(a) + "\n")
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What an interpreter said of itself. `missing`: the asked modules it cannot find; `syntax`: (line, message) or None."""
+    """What an interpreter said of itself. `missing`: the asked modules it cannot find; `syntax`:
+    (line, message) or None."""
 
     executable: str
     version: tuple[int, int, int]
@@ -100,17 +103,33 @@ class Silence:
     why: str
 
 
-def ask(interpreter: str | Sequence[str], folder: Path, env: dict[str, str], *, modules: Iterable[str] = (), path: Sequence[str] = (),
-        compiles: Path | None = None, finders: bool = False, distributions: Iterable[str] = (),
-        timeout_s: float = ASK_TIMEOUT_S) -> Answer | Silence:
+def ask(
+    interpreter: str | Sequence[str],
+    folder: Path,
+    env: dict[str, str],
+    *,
+    modules: Iterable[str] = (),
+    path: Sequence[str] = (),
+    compiles: Path | None = None,
+    finders: bool = False,
+    distributions: Iterable[str] = (),
+    timeout_s: float = ASK_TIMEOUT_S,
+) -> Answer | Silence:
     """Start `interpreter` (a path, or a path with its options) in `folder` with `env` and ask.
 
-    modules: top-level names to look for, with `path` in front of sys.path. compiles: a script to parse. Nothing of the
-    user's is imported or run, except what the interpreter itself runs as it starts.
+    modules: top-level names to look for, with `path` in front of sys.path. compiles: a script to parse.
+        Nothing of the user's is imported or run,
+    except what the interpreter itself runs as it starts.
     """
     words = [interpreter] if isinstance(interpreter, str) else list(interpreter)
-    question = {"modules": sorted(modules), "path": list(path), "compile": os.fspath(compiles) if compiles else "", "finders": finders,
-                "distributions": sorted(distributions), "mark": _MARK}
+    question = {
+        "modules": sorted(modules),
+        "path": list(path),
+        "compile": os.fspath(compiles) if compiles else "",
+        "finders": finders,
+        "distributions": sorted(distributions),
+        "mark": _MARK,
+    }
     done = quiet([*words, "-c", _PROGRAM, json.dumps(question)], folder, env, timeout_s)
     if isinstance(done, Silence):
         return done
@@ -122,11 +141,21 @@ def ask(interpreter: str | Sequence[str], folder: Path, env: dict[str, str], *, 
     return Silence(said[-1] if said[0].startswith("Traceback") else said[0])
 
 
-def quiet(argv: Sequence[str], folder: Path, env: dict[str, str], timeout_s: float) -> tuple[int, bytes, bytes] | Silence:
-    """(code, stdout, stderr) of a short command without input; Silence when it cannot start or takes too long."""
+def quiet(
+    argv: Sequence[str], folder: Path, env: dict[str, str], timeout_s: float
+) -> tuple[int, bytes, bytes] | Silence:
+    """(code, stdout, stderr) of a short command without input;
+    Silence when it cannot start or takes too long."""
     try:
-        child = subprocess.Popen(argv, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                 start_new_session=True)
+        child = subprocess.Popen(
+            argv,
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
     except (OSError, ValueError) as e:
         return Silence(getattr(e, "strerror", None) or str(e))
     try:
@@ -140,7 +169,15 @@ def quiet(argv: Sequence[str], folder: Path, env: dict[str, str], timeout_s: flo
 
 def _answer(body: dict) -> Answer:
     syntax = body.get("syntax")
-    return Answer(executable=body["executable"] or "", version=tuple(body["version"]),
-                  prefix=body["prefix"], base_prefix=body["base_prefix"], path=tuple(body["path"]),
-                  missing=frozenset(body["missing"]), syntax=(syntax[0], syntax[1]) if syntax else None,
-                  finders=tuple(body.get("finders", ())), distributions=body.get("distributions", {}), torch=body.get("torch"))
+    return Answer(
+        executable=body["executable"] or "",
+        version=tuple(body["version"]),
+        prefix=body["prefix"],
+        base_prefix=body["base_prefix"],
+        path=tuple(body["path"]),
+        missing=frozenset(body["missing"]),
+        syntax=(syntax[0], syntax[1]) if syntax else None,
+        finders=tuple(body.get("finders", ())),
+        distributions=body.get("distributions", {}),
+        torch=body.get("torch"),
+    )

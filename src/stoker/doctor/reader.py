@@ -1,4 +1,5 @@
-"""Turns a parsed script into a flat list of its calls and device names, each with the conditions it stands under. No opinion of its own."""
+"""Turns a parsed script into a flat list of its calls and device names, each with the conditions it stands
+under. No opinion of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _DEVICE = re.compile(r"(.*_)?device(_type)?", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where the script will run. answer: what its interpreter has, None when it was not asked. no_gpu: surely none is visible."""
+    """Where the script will run. answer: what its interpreter has, None when it was not asked. no_gpu:
+    surely none is visible."""
 
     folder: Path
     env: dict[str, str]
@@ -39,10 +41,12 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Call:
-    """One call. name: dotted, with import aliases undone ("torch.cuda.set_device"); "" where it hangs on an expression.
+    """One call. name: dotted, with import aliases undone ("torch.cuda.set_device");
+    "" where it hangs on an expression.
 
-    method: the last attribute. args: how many positional ones. texts: all texts in its arguments. guards: the conditions it
-    stands under, as source. forgiven: inside a try that catches. inside: the keyword or call it is an argument of. shadowed:
+    method: the last attribute. args: how many positional ones. texts: all texts in its arguments. guards:
+        the conditions it stands under, as source. forgiven: inside a try that catches. inside:
+    the keyword or call it is an argument of. shadowed:
     its name is bound in the file, so it may not be the builtin.
     """
 
@@ -82,7 +86,8 @@ def read(source: Source, command: Sequence[str] = ()) -> Reader:
     """Read a file. command: the user's, whose --options stand for what argparse would give."""
     reader = Reader(source)
     if source.tree is not None:
-        with contextlib.suppress(RecursionError):  # generated code may nest without end; what was read until then counts
+        # generated code may nest without end; what was read until then counts
+        with contextlib.suppress(RecursionError):
             _Walk(reader, _values(source.tree, command)).block(source.tree.body, _Context())
     return reader
 
@@ -104,7 +109,11 @@ class _Context:
     bound: frozenset[str] = frozenset()
 
     def under(self, test: ast.expr) -> _Context:
-        return self if is_main_test(test) else _Context((*self.guards, ast.unparse(test)), self.forgiven, "", self.bound)
+        return (
+            self
+            if is_main_test(test)
+            else _Context((*self.guards, ast.unparse(test)), self.forgiven, "", self.bound)
+        )
 
     def in_(self, name: str) -> _Context:
         return _Context(self.guards, self.forgiven, name, self.bound)
@@ -133,7 +142,10 @@ class _Walk:
         elif isinstance(node, ast.Try):
             forgiven = any(forgives(h, ("Error", "Exception")) for h in node.handlers)
             self.block([*node.body, *node.orelse], _Context(at.guards, at.forgiven or forgiven, "", at.bound))
-            self.block([s for h in node.handlers for s in h.body], _Context((*at.guards, "except"), at.forgiven, "", at.bound))
+            self.block(
+                [s for h in node.handlers for s in h.body],
+                _Context((*at.guards, "except"), at.forgiven, "", at.bound),
+            )
             self.block(node.finalbody, at)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             self._assignment(node, at)
@@ -145,7 +157,11 @@ class _Walk:
     def _assignment(self, node: ast.Assign | ast.AnnAssign, at: _Context) -> None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         name = dotted(targets[0]).rsplit(".", 1)[-1] or ""
-        if _DEVICE.fullmatch(name) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        if (
+            _DEVICE.fullmatch(name)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
             self.reader.texts.append(Text(node.lineno, node.value.value, "assigned to device", at.guards))
         if node.value is not None:
             self.visit(node.value, at.in_(name))
@@ -156,10 +172,24 @@ class _Walk:
         keywords = {k.arg: self._value(k.value) for k in node.keywords if k.arg}
         positional = tuple(self._value(a) for a in node.args)
         texts = tuple(t for a in (*node.args, *(k.value for k in node.keywords)) for t in self._texts(a))
-        self.reader.calls.append(Call(
-            line=node.lineno, name=name, method=method, args=tuple(node.args), texts=texts, positional_texts=positional, keywords=keywords,
-            guards=at.guards, forgiven=at.forgiven, inside=at.inside, shadowed=name in self.bound))
-        if method == "add_argument" and any(_DEVICE.fullmatch(p.lstrip("-").replace("-", "_")) for p in positional if p):
+        self.reader.calls.append(
+            Call(
+                line=node.lineno,
+                name=name,
+                method=method,
+                args=tuple(node.args),
+                texts=texts,
+                positional_texts=positional,
+                keywords=keywords,
+                guards=at.guards,
+                forgiven=at.forgiven,
+                inside=at.inside,
+                shadowed=name in self.bound,
+            )
+        )
+        if method == "add_argument" and any(
+            _DEVICE.fullmatch(p.lstrip("-").replace("-", "_")) for p in positional if p
+        ):
             default = next((k.value for k in node.keywords if k.arg == "default"), None)
             if isinstance(default, ast.Constant) and isinstance(default.value, str):
                 self.reader.texts.append(Text(node.lineno, default.value, "default of device", at.guards))
@@ -188,7 +218,9 @@ class _Walk:
         return ""
 
     def _texts(self, node: ast.expr) -> Iterator[str]:
-        yield from (n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+        yield from (
+            n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+        )
         known = self._value(node)
         if known and not isinstance(node, ast.Constant):
             yield known
@@ -214,14 +246,23 @@ def _bound(tree: ast.Module) -> Iterator[str]:
 
 
 def _values(tree: ast.Module, command: Sequence[str]) -> dict[str, str]:
-    """name -> text, for names assigned one text once and for argparse options; the command line wins over defaults."""
+    """name -> text, for names assigned one text once and for argparse options;
+    the command line wins over defaults."""
     values: dict[str, str | None] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            text = node.value.value if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else None
+            text = (
+                node.value.value
+                if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+                else None
+            )
             name = node.targets[0].id
             values[name] = text if name not in values else None
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "add_argument"
+        ):
             _option(node, command, values)
     return {k: v for k, v in values.items() if v}
 
@@ -229,7 +270,10 @@ def _values(tree: ast.Module, command: Sequence[str]) -> dict[str, str]:
 def _option(node: ast.Call, command: Sequence[str], values: dict[str, str | None]) -> None:
     flags = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
     long = next((f for f in flags if f.startswith("--")), flags[0] if flags else "")
-    default = next((k.value.value for k in node.keywords if k.arg == "default" and isinstance(k.value, ast.Constant)), None)
+    default = next(
+        (k.value.value for k in node.keywords if k.arg == "default" and isinstance(k.value, ast.Constant)),
+        None,
+    )
     given = _given(flags, command)
     value = given or (default if isinstance(default, str) else None)
     if long:

@@ -1,6 +1,8 @@
-"""Reads a training script for what will disappoint: missing imports, CUDA without a GPU, questions, downloads, keys, terminals.
+"""Reads a training script for what will disappoint:
+missing imports, CUDA without a GPU, questions, downloads, keys, terminals.
 
-Never runs it. What it cannot know for sure is a "note"; "fail" is kept for what fails before the first line of the script's own work.
+Never runs it. What it cannot know for sure is a "note";
+"fail" is kept for what fails before the first line of the script's own work.
 """
 
 from __future__ import annotations
@@ -17,20 +19,57 @@ from stoker.doctor.finding import Finding
 from stoker.doctor.reader import Call, Reader, Surroundings, dotted, read
 from stoker.doctor.source import Source
 
-PIP_NAMES = {"cv2": "opencv-python", "PIL": "pillow", "yaml": "pyyaml", "sklearn": "scikit-learn", "skimage": "scikit-image",
-             "git": "gitpython", "bs4": "beautifulsoup4", "dateutil": "python-dateutil", "dotenv": "python-dotenv", "hydra": "hydra-core"}
+PIP_NAMES = {
+    "cv2": "opencv-python",
+    "PIL": "pillow",
+    "yaml": "pyyaml",
+    "sklearn": "scikit-learn",
+    "skimage": "scikit-image",
+    "git": "gitpython",
+    "bs4": "beautifulsoup4",
+    "dateutil": "python-dateutil",
+    "dotenv": "python-dotenv",
+    "hydra": "hydra-core",
+}
 _IMPLIED = {"torch.utils.tensorboard": "tensorboard"}  # modules whose import needs another package
-_REMOVED = {"distutils": "part of setuptools now: pip install setuptools", "imp": "removed in Python 3.12: use importlib",
-            "asyncore": "removed in Python 3.12", "cgi": "removed in Python 3.13"}
-_NEEDS_CUDA = frozenset(f"torch.cuda.{n}" for n in (
-    "set_device", "current_device", "get_device_name", "get_device_properties", "get_device_capability", "synchronize", "mem_get_info"))
+_REMOVED = {
+    "distutils": "part of setuptools now: pip install setuptools",
+    "imp": "removed in Python 3.12: use importlib",
+    "asyncore": "removed in Python 3.12",
+    "cgi": "removed in Python 3.13",
+}
+_NEEDS_CUDA = frozenset(
+    f"torch.cuda.{n}"
+    for n in (
+        "set_device",
+        "current_device",
+        "get_device_name",
+        "get_device_properties",
+        "get_device_capability",
+        "synchronize",
+        "mem_get_info",
+    )
+)
 _CUDA_TEXT = re.compile(r"cuda(:\d+)?")
 _ASKS_FOR_GPU = re.compile(r"cuda|gpu|device|accel|mps|available", re.IGNORECASE)
 _CPU_WORD = re.compile(r"(.*=)?cpu|--(no|disable)[-_](cuda|gpu|accel).*|--cpu")
-_TERMINAL = frozenset({"os.get_terminal_size", "os.getlogin", "os.ttyname", "curses.initscr", "curses.wrapper", "termios.tcgetattr",
-                       "tty.setraw", "tty.setcbreak"})
+_TERMINAL = frozenset(
+    {
+        "os.get_terminal_size",
+        "os.getlogin",
+        "os.ttyname",
+        "curses.initscr",
+        "curses.wrapper",
+        "termios.tcgetattr",
+        "tty.setraw",
+        "tty.setcbreak",
+    }
+)
 _RANK_NAME = re.compile(r"(local_?|self\.)*_?(local_?rank|rank|gpu(_?id)?)", re.IGNORECASE)
-_ASK_FIRST = 'Use device = "cuda" if torch.cuda.is_available() else "cpu", or an option of the script such as --device cpu.'
+_ASK_FIRST = (
+    'Use device = "cuda" if torch.cuda.is_available() else "cpu", or an option of the script such as '
+    '--device cpu.'
+)
 
 
 def look(sources: Sequence[Source], around: Surroundings) -> Iterator[Finding]:
@@ -51,7 +90,8 @@ def implied(sources: Sequence[Source]) -> Iterator[str]:
         yield from (_IMPLIED[i.module] for i in source.imports if i.module in _IMPLIED)
 
 
-# --- what Python needs ---------------------------------------------------------------------------------------------------
+# --- what Python needs
+# ---------------------------------------------------------------------------------------------------
 
 def _syntax(sources: Sequence[Source], around: Surroundings) -> Iterator[Finding]:
     for n, source in enumerate(sources):
@@ -62,8 +102,14 @@ def _syntax(sources: Sequence[Source], around: Surroundings) -> Iterator[Finding
             if around.answer.syntax is None:
                 continue  # our Python cannot read it, the user's can
             wrong = around.answer.syntax
-        yield Finding("fail" if n == 0 and around.answer else "warn", "syntax", f"Syntax error: {wrong[1]}.",
-                      "Correct the line, or use the Python version of the script.", around.name(source), wrong[0])
+        yield Finding(
+            "fail" if n == 0 and around.answer else "warn",
+            "syntax",
+            f"Syntax error: {wrong[1]}.",
+            "Correct the line, or use the Python version of the script.",
+            around.name(source),
+            wrong[0],
+        )
 
 
 def missing_imports(sources: Sequence[Source], around: Surroundings) -> Iterator[Finding]:
@@ -78,22 +124,36 @@ def missing_imports(sources: Sequence[Source], around: Surroundings) -> Iterator
             if item.kind == "maybe" or needed not in around.answer.missing or needed in told:
                 continue
             told.add(needed)
-            level = "note" if item.kind == "later" else "warn" if (unsure and needed != "torch") or source.installs else "fail"
+            level = (
+                "note"
+                if item.kind == "later"
+                else "warn"
+                if (unsure and needed != "torch") or source.installs
+                else "fail"
+            )
             when = "in a function, only when called" if item.kind == "later" else "at start"
             if unsure:
                 when += "; the script changes its import path, so this import may still work"
-            yield Finding(level, "import", f"The script imports {item.module} ({when}), but {around.answer.executable} has no {needed}.",
-                          _install(needed, around.answer), around.name(source), item.line)
+            yield Finding(
+                level,
+                "import",
+                f"The script imports {item.module} ({when}), but {around.answer.executable} has no {needed}.",
+                _install(needed, around.answer),
+                around.name(source),
+                item.line,
+            )
 
 
 def _install(module: str, answer: python.Answer) -> str:
     return _REMOVED.get(module) or f"{answer.executable} -m pip install {PIP_NAMES.get(module, module)}"
 
 
-# --- CUDA ----------------------------------------------------------------------------------------------------------------
+# --- CUDA
+# ------------------------------------------------------------------------------------------------------------
 
 def _cuda(reader: Reader, around: Surroundings) -> Iterator[Finding]:
-    """Hard-coded CUDA where no GPU is visible. Behind a question for a GPU it is fine; behind another `if` it is a note."""
+    """Hard-coded CUDA where no GPU is visible. Behind a question for a GPU it is fine;
+    behind another `if` it is a note."""
     if not around.no_gpu or any(_CPU_WORD.fullmatch(w) for w in around.command):
         return
     lines: dict[str, dict[int, str]] = {"warn": {}, "note": {}}
@@ -124,7 +184,11 @@ def _cuda_uses(reader: Reader) -> Iterator[tuple[int, str, tuple[str, ...]]]:
 
 
 def _cuda_call(call: Call) -> str:
-    if call.method == "cuda" and not call.name.startswith(("torch.cuda", "torch.version")) and len(call.args) <= 1:
+    if (
+        call.method == "cuda"
+        and not call.name.startswith(("torch.cuda", "torch.version"))
+        and len(call.args) <= 1
+    ):
         return ".cuda()"
     if call.name in _NEEDS_CUDA:
         return f"{call.name}()"
@@ -134,24 +198,48 @@ def _cuda_call(call: Call) -> str:
         return f"{call.name}() as the number of processes (0 here, so nothing would be trained)"
     if call.method == "to" and len(call.args) == 1 and _RANK_NAME.fullmatch(dotted(call.args[0])):
         return f".to({dotted(call.args[0])})"
-    named = (*call.positional_texts[:1], call.keywords.get("device", ""), call.keywords.get("map_location", ""))
+    named = (
+        *call.positional_texts[:1],
+        call.keywords.get("device", ""),
+        call.keywords.get("map_location", ""),
+    )
     devices = [t for t in named if _CUDA_TEXT.fullmatch(t)]
-    if devices and (call.method == "to" or call.name == "torch.device" or "device" in call.keywords or "map_location" in call.keywords):
+    if devices and (
+        call.method == "to"
+        or call.name == "torch.device"
+        or "device" in call.keywords
+        or "map_location" in call.keywords
+    ):
         return f'{call.method or call.name}("{devices[0]}")'
     return ""
 
 
-# --- questions, terminals, keys ------------------------------------------------------------------------------------------
+# --- questions, terminals, keys
+# ------------------------------------------------------------------------------------------
 
 def _questions(reader: Reader, around: Surroundings) -> Iterator[Finding]:
     for call in reader.calls:
         if call.name == "input" and not call.shadowed and len(call.args) <= 1 and not call.keywords:
-            yield Finding("note" if call.guards else "warn", "question", "The script calls input(), but a detached run has no input.",
-                          "Run in the foreground, use --stdin FILE, or use an option of the script.",
-                          around.name(reader.source), call.line)
-        elif call.name in ("pdb.set_trace", "breakpoint", "ipdb.set_trace", "getpass.getpass") and not call.shadowed:
-            yield Finding("warn", "question", f"{call.name}() waits for keyboard input.", "Remove it before a detached run.",
-                          around.name(reader.source), call.line)
+            yield Finding(
+                "note" if call.guards else "warn",
+                "question",
+                "The script calls input(), but a detached run has no input.",
+                "Run in the foreground, use --stdin FILE, or use an option of the script.",
+                around.name(reader.source),
+                call.line,
+            )
+        elif (
+            call.name in ("pdb.set_trace", "breakpoint", "ipdb.set_trace", "getpass.getpass")
+            and not call.shadowed
+        ):
+            yield Finding(
+                "warn",
+                "question",
+                f"{call.name}() waits for keyboard input.",
+                "Remove it before a detached run.",
+                around.name(reader.source),
+                call.line,
+            )
 
 
 def _terminal(reader: Reader, around: Surroundings) -> Iterator[Finding]:
@@ -159,14 +247,26 @@ def _terminal(reader: Reader, around: Surroundings) -> Iterator[Finding]:
         stty = call.name in SHELLS and any(re.search(r"(^|\s)stty\b", t) for t in call.texts)
         if (stty or call.name in _TERMINAL) and not call.forgiven:
             what = "stty" if stty else f"{call.name}()"
-            yield Finding("warn", "terminal", f"{what} needs a terminal and fails without one, as in a detached run.",
-                          "Run in the foreground and detach with Ctrl-Z. In code, shutil.get_terminal_size() never fails.",
-                          around.name(reader.source), call.line)
+            yield Finding(
+                "warn",
+                "terminal",
+                f"{what} needs a terminal and fails without one, as in a detached run.",
+                (
+                    "Run in the foreground and detach with Ctrl-Z. In code, shutil.get_terminal_size() "
+                    "never fails."
+                ),
+                around.name(reader.source),
+                call.line,
+            )
 
 
 def _wandb(reader: Reader, around: Surroundings) -> Iterator[Finding]:
     env = around.env
-    if env.get("WANDB_API_KEY") or env.get("WANDB_DISABLED") or env.get("WANDB_MODE", "online") in ("offline", "disabled", "dryrun"):
+    if (
+        env.get("WANDB_API_KEY")
+        or env.get("WANDB_DISABLED")
+        or env.get("WANDB_MODE", "online") in ("offline", "disabled", "dryrun")
+    ):
         return
     if _wandb_login(around):
         return
@@ -175,8 +275,14 @@ def _wandb(reader: Reader, around: Surroundings) -> Iterator[Finding]:
             continue
         if call.keywords.get("mode", "online") != "online" or call.keywords.get("offline") == "True":
             continue
-        yield Finding("note" if call.guards else "warn", "wandb", f"{call.name} has no API key: the run fails or asks for a key.",
-                      "wandb login, or store the data locally: export WANDB_MODE=offline", around.name(reader.source), call.line)
+        yield Finding(
+            "note" if call.guards else "warn",
+            "wandb",
+            f"{call.name} has no API key: the run fails or asks for a key.",
+            "wandb login, or store the data locally: export WANDB_MODE=offline",
+            around.name(reader.source),
+            call.line,
+        )
         return
 
 
@@ -190,17 +296,26 @@ def _wandb_login(around: Surroundings) -> bool:
         except (OSError, netrc.NetrcParseError):
             continue
     try:
-        settings = Path(env.get("WANDB_CONFIG_DIR") or os.path.join(around.home, ".config/wandb"), "settings").read_text("utf-8", "replace")
+        settings = Path(
+            env.get("WANDB_CONFIG_DIR") or os.path.join(around.home, ".config/wandb"), "settings"
+        ).read_text("utf-8", "replace")
     except OSError:
         return False
-    return bool(re.search(r"^\s*(mode\s*=\s*(offline|disabled)|disabled\s*=\s*true|base_url\s*=)", settings, re.MULTILINE))
+    return bool(
+        re.search(
+            r"^\s*(mode\s*=\s*(offline|disabled)|disabled\s*=\s*true|base_url\s*=)", settings, re.MULTILINE
+        )
+    )
 
 
-# --- the repository ------------------------------------------------------------------------------------------------------
+# --- the repository
+# ------------------------------------------------------------------------------------------------------
 
 def submodules(folder: Path) -> Iterator[Finding]:
     """Git submodules that were not fetched, of the repository that holds `folder`."""
-    top = next((p for p in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(p / ".git")), None)
+    top = next(
+        (p for p in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(p / ".git")), None
+    )
     try:
         lines = (top / ".gitmodules").read_text("utf-8", "replace").splitlines() if top else []
     except OSError:
@@ -211,5 +326,11 @@ def submodules(folder: Path) -> Iterator[Finding]:
             continue
         place = top / value.strip().strip('"')
         if not place.is_dir() or not any(place.iterdir()):
-            yield Finding("warn", "submodule", f"The submodule {value.strip()} is not fetched: its folder is empty.",
-                          "git submodule update --init --recursive", os.path.relpath(top / ".gitmodules", folder), n)
+            yield Finding(
+                "warn",
+                "submodule",
+                f"The submodule {value.strip()} is not fetched: its folder is empty.",
+                "git submodule update --init --recursive",
+                os.path.relpath(top / ".gitmodules", folder),
+                n,
+            )

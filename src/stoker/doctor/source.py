@@ -1,4 +1,5 @@
-"""Reads Python source without running it: what a script imports, where, and whether it minds when that is missing."""
+"""Reads Python source without running it: what a script imports, where,
+and whether it minds when that is missing."""
 
 from __future__ import annotations
 
@@ -15,13 +16,16 @@ from pathlib import Path
 MAX_BYTES = 2_000_000  # a larger "script" is data
 MAX_LOCAL_FILES = 60
 _FORGIVING = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
-_INSTALLS = re.compile(r"""pip3?['", ]+install|\bos\.exec[lv]|\bconda['", ]+install|\buv['", ]+(pip['", ]+)?install""")
+_INSTALLS = re.compile(
+    r"""pip3?['", ]+install|\bos\.exec[lv]|\bconda['", ]+install|\buv['", ]+(pip['", ]+)?install"""
+)
 _CHANGES_PATH = re.compile(r"\bsys\.path\b|\baddsitedir\b|\bsys\.meta_path\b|\bruntime_import|\bPYTHONPATH\b")
 
 
 @dataclass(frozen=True)
 class Import:
-    """module: dotted, absolute. kind: "always" (as the file starts), "later" (inside a function), "maybe" (guarded or conditional)."""
+    """module: dotted, absolute. kind: "always" (as the file starts), "later" (inside a function), "maybe"
+    (guarded or conditional)."""
 
     module: str
     line: int
@@ -35,7 +39,8 @@ class Import:
 
 @dataclass(frozen=True)
 class Source:
-    """One Python file as read. `tree` is None when it does not parse here; `problem` is then (line, message)."""
+    """One Python file as read. `tree` is None when it does not parse here;
+    `problem` is then (line, message)."""
 
     path: Path
     text: str
@@ -44,18 +49,24 @@ class Source:
 
     @cached_property
     def imports(self) -> tuple[Import, ...]:
-        """All absolute imports, in order of lines. Relative ones belong to the user's own package and are in `relative`."""
+        """All absolute imports, in order of lines.
+        Relative ones belong to the user's own package and are in `relative`."""
         return tuple(sorted(_imports(self.tree), key=lambda i: i.line)) if self.tree else ()
 
     @cached_property
     def relative(self) -> tuple[tuple[int, str, tuple[str, ...]], ...]:
         """(level, module, names) of each `from . import`."""
         nodes = ast.walk(self.tree) if self.tree else ()
-        return tuple((n.level, n.module or "", tuple(a.name for a in n.names)) for n in nodes if isinstance(n, ast.ImportFrom) and n.level)
+        return tuple(
+            (n.level, n.module or "", tuple(a.name for a in n.names))
+            for n in nodes
+            if isinstance(n, ast.ImportFrom) and n.level
+        )
 
     @property
     def installs(self) -> bool:
-        """True when the file itself may install what it imports, or start another Python: then nobody can say what is missing."""
+        """True when the file itself may install what it imports, or start another Python:
+        then nobody can say what is missing."""
         return bool(_INSTALLS.search(self.text))
 
     @property
@@ -82,7 +93,8 @@ def load(path: Path) -> Source | None:
 
 
 def family(script: Path, import_path: Sequence[str]) -> list[Source]:
-    """The script first, then the user's own files that it imports itself: one level down, at most MAX_LOCAL_FILES."""
+    """The script first, then the user's own files that it imports itself:
+    one level down, at most MAX_LOCAL_FILES."""
     first = load(script)
     if first is None:
         return []
@@ -117,7 +129,12 @@ def _module_files(base: Path, parts: list[str], names: Sequence[str]) -> Iterato
         folder = base.joinpath(*parts[:n])
         yield from (p for p in (folder / "__init__.py", folder.with_name(folder.name + ".py")) if p.is_file())
     folder = base.joinpath(*parts)
-    yield from (p for name in names for p in (folder / f"{name}.py", folder / name / "__init__.py") if name != "*" and p.is_file())
+    yield from (
+        p
+        for name in names
+        for p in (folder / f"{name}.py", folder / name / "__init__.py")
+        if name != "*" and p.is_file()
+    )
 
 
 def _is_installed(base: Path) -> bool:
@@ -151,7 +168,10 @@ def _imports_in(body: Sequence[ast.stmt], kind: str) -> Iterator[Import]:
             yield from _imports_in(node.orelse, "maybe" if forgiving else kind)
             yield from _imports_in(node.finalbody, kind)
         elif isinstance(node, ast.With | ast.AsyncWith):
-            suppresses = any("suppress" in ast.dump(item.context_expr) or "raises" in ast.dump(item.context_expr) for item in node.items)
+            suppresses = any(
+                "suppress" in ast.dump(item.context_expr) or "raises" in ast.dump(item.context_expr)
+                for item in node.items
+            )
             yield from _imports_in(node.body, "maybe" if suppresses else kind)
         elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
             yield from _imports_in([*node.body, *node.orelse], "maybe")
@@ -163,10 +183,16 @@ def forgives(handler: ast.ExceptHandler, kinds: Iterable[str] = _FORGIVING) -> b
     """True when a handler catches one of `kinds` (or a name that ends so) and does not raise it again."""
     if any(isinstance(n, ast.Raise) and n.exc is None for n in handler.body):
         return False
-    names = [getattr(n, "id", None) or getattr(n, "attr", "") for n in ast.walk(handler.type)] if handler.type else list(kinds)
+    names = (
+        [getattr(n, "id", None) or getattr(n, "attr", "") for n in ast.walk(handler.type)]
+        if handler.type
+        else list(kinds)
+    )
     return any(n.endswith(tuple(kinds)) for n in names)
 
 
 def is_main_test(test: ast.expr) -> bool:
     """True for `__name__ == "__main__"`, which holds for a script."""
-    return isinstance(test, ast.Compare) and any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(test))
+    return isinstance(test, ast.Compare) and any(
+        isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(test)
+    )

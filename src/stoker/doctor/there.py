@@ -1,4 +1,5 @@
-"""What would go wrong on another machine, before anything is sent there: judged from the script here and the facts of that machine."""
+"""What would go wrong on another machine, before anything is sent there:
+judged from the script here and the facts of that machine."""
 
 from __future__ import annotations
 
@@ -13,19 +14,34 @@ from stoker.doctor.finding import Finding
 DISK_LOW_BYTES, INODES_LOW = 2 << 30, 10_000
 SHM_LOW_BYTES = 512 << 20  # Docker's default of 64 MB lets DataLoader workers die with "bus error"
 CLOCK_S = 60.0
-BY_NAME = {"cv2": "opencv-python", "PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "skimage": "scikit-image"}
+BY_NAME = {
+    "cv2": "opencv-python",
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+    "skimage": "scikit-image",
+}
 
 
-def examine(name: str, command: Sequence[str], folder: Path, facts_of: Callable[[list[str], str], dict]) -> list[Finding]:
-    """Findings about machine `name` and the command there. facts_of(modules, python) asks the machine. Raises what that raises."""
+def examine(
+    name: str, command: Sequence[str], folder: Path, facts_of: Callable[[list[str], str], dict]
+) -> list[Finding]:
+    """Findings about machine `name` and the command there. facts_of(modules, python) asks the machine.
+    Raises what that raises."""
     python, script = _script(command)
     if script and not os.path.isabs(script) and not (folder / script).is_file():
         return [Finding("fail", "script", f"There is no file {script} in {folder}.", "Check the path.")]
-    read = source.family(folder / script, [os.fspath((folder / script).parent), os.fspath(folder)]) if script else []
+    read = (
+        source.family(folder / script, [os.fspath((folder / script).parent), os.fspath(folder)])
+        if script
+        else []
+    )
     wanted: dict[str, tuple[str, source.Source, int]] = {}
     for each in read:
         for item in each.imports:
-            if not _is_own(item.top, (folder / script).parent, folder) and (item.top not in wanted or item.kind == "always"):
+            if not _is_own(item.top, (folder / script).parent, folder) and (
+                item.top not in wanted or item.kind == "always"
+            ):
                 wanted[item.top] = (item.kind, each, item.line)
     facts = facts_of(sorted({"torch", *wanted}), python)
     return [*_python(name, facts), *_imports(name, facts, wanted, folder), *_machine(name, facts, read)]
@@ -64,9 +80,15 @@ def _imports(name: str, facts: dict, wanted: dict, folder: Path) -> Iterator[Fin
             continue
         where = os.path.relpath(read.path, folder)
         level = "fail" if kind == "always" and not (read.installs or read.changes_path) else "note"
-        yield Finding(level, "import", f"{module} is not installed for {told.get('executable')} on {name}.",
-                      f"stoker ssh {name} {told.get('executable')} -m pip install {BY_NAME.get(module, module)}   "
-                      f"or choose another Python: stoker machine check {name}", where, line)
+        yield Finding(
+            level,
+            "import",
+            f"{module} is not installed for {told.get('executable')} on {name}.",
+            f"stoker ssh {name} {told.get('executable')} -m pip install {BY_NAME.get(module, module)}   "
+            f"or choose another Python: stoker machine check {name}",
+            where,
+            line,
+        )
 
 
 def _machine(name: str, facts: dict, read: Sequence[source.Source]) -> Iterator[Finding]:
@@ -76,17 +98,39 @@ def _machine(name: str, facts: dict, read: Sequence[source.Source]) -> Iterator[
         yield Finding("warn", "GPU", f"The script mentions cuda, and {name} has no GPU that Stoker can see.",
                       f"Log in and type nvidia-smi: stoker ssh {name}")
     if gpus:
-        yield Finding("ok", "GPU", f"{len(gpus)} on {name}: {', '.join(sorted({str(gpu.get('name')) for gpu in gpus}))}.")
+        yield Finding(
+            "ok",
+            "GPU",
+            f"{len(gpus)} on {name}: {', '.join(sorted({str(gpu.get('name')) for gpu in gpus}))}.",
+        )
     free = facts.get("disk_free_bytes")
     if free is not None and free < DISK_LOW_BYTES:
-        yield Finding("warn", "disk", f"Only {format_size(free)} are free on {name}.", f"Free space there: stoker ssh {name} df -h")
+        yield Finding(
+            "warn",
+            "disk",
+            f"Only {format_size(free)} are free on {name}.",
+            f"Free space there: stoker ssh {name} df -h",
+        )
     inodes = facts.get("inodes_free")
     if inodes is not None and inodes < INODES_LOW:
-        yield Finding("warn", "disk", f"Only {inodes} inodes are free on {name}, one for each new file.", "Delete small files there.")
+        yield Finding(
+            "warn",
+            "disk",
+            f"Only {inodes} inodes are free on {name}, one for each new file.",
+            "Delete small files there.",
+        )
     shm = facts.get("shm_bytes")
     if shm is not None and shm < SHM_LOW_BYTES and "DataLoader" in text:
-        yield Finding("warn", "/dev/shm", f"/dev/shm on {name} has {format_size(shm)}; DataLoader workers need more.",
-                      "Start the container with --shm-size=8g, or use num_workers=0.")
+        yield Finding(
+            "warn",
+            "/dev/shm",
+            f"/dev/shm on {name} has {format_size(shm)}; DataLoader workers need more.",
+            "Start the container with --shm-size=8g, or use num_workers=0.",
+        )
     offset = facts.get("clock_offset_s")
     if offset is not None and abs(offset) > CLOCK_S:
-        yield Finding("note", "clock", f"The clock of {name} is off by {abs(offset):.0f} s; Stoker does not correct the times of files.")
+        yield Finding(
+            "note",
+            "clock",
+            f"The clock of {name} is off by {abs(offset):.0f} s; Stoker does not correct the times of files.",
+        )

@@ -1,4 +1,5 @@
-"""The next batch is read while the current one is computed with, and on CUDA copied to the device on a second stream."""
+"""The next batch is read while the current one is computed with,
+and on CUDA copied to the device on a second stream."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ class Ahead:
     An exception of the source comes when its batch is asked for, not one batch early.
     """
 
-    def __init__(self, source: Iterator[tuple[Micro, object]], device: torch.device, move: Callable[[object], object]) -> None:
+    def __init__(
+        self, source: Iterator[tuple[Micro, object]], device: torch.device, move: Callable[[object], object]
+    ) -> None:
         """move: gives a batch with its tensors on the device."""
         self._source = source
         self._device = device
@@ -47,7 +50,8 @@ class Ahead:
         return micro, batch
 
     def _hand_over(self, batch: object) -> None:
-        """The stream that computes waits for the copy, and the copy's memory is not used again before that stream has read it."""
+        """The stream that computes waits for the copy, and the copy's memory is not used again before that
+        stream has read it."""
         here = torch.cuda.current_stream(self._device)
         here.wait_stream(self._copies)
         for tensor in tensors(batch):
@@ -69,7 +73,8 @@ class Ahead:
 
 
 def known(batch: object) -> bool:
-    """Are all tensors of a batch in lists, tuples and dicts? Those inside of other objects could not be recorded."""
+    """Are all tensors of a batch in lists,
+    tuples and dicts? Those inside of other objects could not be recorded."""
     if isinstance(batch, dict):
         return all(map(known, batch.values()))
     if isinstance(batch, list | tuple):

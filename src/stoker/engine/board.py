@@ -1,6 +1,7 @@
 """The logged numbers as TensorBoard event files, without gap and without a step twice after a kill.
 
-metrics.jsonl is the truth: each start writes the events of what it holds up to the checkpoint again, then adds to them.
+metrics.jsonl is the truth: each start writes the events of what it holds up to the checkpoint again,
+then adds to them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ class Board:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as e:
-            raise InvalidSpec(f'Engine(log="tensorboard"): TensorBoard cannot be imported ({e}).', hint="pip install tensorboard") from None
+            raise InvalidSpec(
+                f'Engine(log="tensorboard"): TensorBoard cannot be imported ({e}).',
+                hint="pip install tensorboard",
+            ) from None
         folder = root / "tensorboard"
         for old in folder.glob("events.out.tfevents.*"):
             old.unlink()

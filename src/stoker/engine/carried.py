@@ -1,6 +1,8 @@
-"""Variables that a training loop carries from one pass to the next, found by reading its source: what `engine.keep` should hold.
+"""Variables that a training loop carries from one pass to the next, found by reading its source:
+what `engine.keep` should hold.
 
-A variable is carried if a pass reads it before it sets it, or changes a container or a generator that was made outside of the loop.
+A variable is carried if a pass reads it before it sets it, or changes a container or a generator that was
+made outside of the loop.
 So is the number that `enumerate` gives: it begins at 0 again in a resumed epoch.
 """
 
@@ -15,22 +17,59 @@ from types import FrameType
 import numpy
 import torch
 
-CHANGES = {"append", "extend", "add", "update", "insert", "appendleft", "remove", "pop", "add_", "mul_", "copy_", "lerp_"}
+CHANGES = {
+    "append",
+    "extend",
+    "add",
+    "update",
+    "insert",
+    "appendleft",
+    "remove",
+    "pop",
+    "add_",
+    "mul_",
+    "copy_",
+    "lerp_",
+}
 CONTAINERS = (list, dict, set, deque, torch.Tensor, numpy.ndarray)
 GENERATORS = (torch.Generator, numpy.random.Generator, numpy.random.RandomState, random.Random)
-MAKES = {"list", "dict", "set", "deque", "defaultdict", "Counter", "zeros", "ones", "empty", "full", "tensor", "zeros_like"}
+MAKES = {
+    "list",
+    "dict",
+    "set",
+    "deque",
+    "defaultdict",
+    "Counter",
+    "zeros",
+    "ones",
+    "empty",
+    "full",
+    "tensor",
+    "zeros_like",
+}
 
 
 def carried(frame: FrameType) -> list[str]:
-    """Names, in the order of the source, for the loop over `engine.epochs` or `engine.batches` at which the frame stands.
+    """Names, in the order of the source,
+    for the loop over `engine.epochs` or `engine.batches` at which the frame stands.
 
     Names that appear in a call of `keep` do not count. Empty if the source cannot be read.
     """
     loop = _loop_at(frame)
     if loop is None:
         return []
-    kept = {word for call in ast.walk(loop) if isinstance(call, ast.Call) and _method(call) == "keep" for word in _names_of_keep(call)}
-    kept |= {word for call in _calls_before(frame, loop) if _method(call) == "keep" for word in _names_of_keep(call)}
+    kept = {
+        word
+        for call in ast.walk(loop)
+        if isinstance(call, ast.Call) and _method(call) == "keep"
+        for word in _names_of_keep(call)
+    }
+    kept |= {
+        word
+        for call in _calls_before(frame, loop)
+        if _method(call) == "keep"
+        for word in _names_of_keep(call)
+    }
     found: dict[str, None] = {}
     containers: set[str] = set()
     made = _containers_made(loop)
@@ -39,15 +78,26 @@ def carried(frame: FrameType) -> list[str]:
         seen.block(inner.body)
         found |= dict.fromkeys(name for name in seen.carried)
         found |= dict.fromkeys(_numbered(inner))
-        containers |= {name for name in _changed(inner) if name in made or isinstance(frame.f_locals.get(name), CONTAINERS)}
-        containers |= {n.id for n in ast.walk(inner) if isinstance(n, ast.Name) and isinstance(frame.f_locals.get(n.id), GENERATORS)}
+        containers |= {
+            name
+            for name in _changed(inner)
+            if name in made or isinstance(frame.f_locals.get(name), CONTAINERS)
+        }
+        containers |= {
+            n.id
+            for n in ast.walk(inner)
+            if isinstance(n, ast.Name) and isinstance(frame.f_locals.get(n.id), GENERATORS)
+        }
     names = [*found, *sorted(containers)]
     return [name for name in dict.fromkeys(names) if name not in kept]
 
 
 def _training_loops(node: ast.AST) -> list[ast.For]:
-    """The loops over epochs and batches in a piece of source, without those under `with engine.eval(...)`: no save is made in these."""
-    if isinstance(node, ast.With) and any(isinstance(i.context_expr, ast.Call) and _method(i.context_expr) == "eval" for i in node.items):
+    """The loops over epochs and batches in a piece of source, without those under `with engine.eval(...)`:
+    no save is made in these."""
+    if isinstance(node, ast.With) and any(
+        isinstance(i.context_expr, ast.Call) and _method(i.context_expr) == "eval" for i in node.items
+    ):
         return []
     own = [node] if isinstance(node, ast.For) and _of_engine(node) else []
     return [*own, *(loop for child in ast.iter_child_nodes(node) for loop in _training_loops(child))]
@@ -61,11 +111,20 @@ def _of_engine(loop: ast.For) -> bool:
 
 def _numbered(loop: ast.For) -> list[str]:
     """The number of `for number, batch in enumerate(engine.batches(...))`, if the body reads it."""
-    counts = isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Name) and loop.iter.func.id == "enumerate"
+    counts = (
+        isinstance(loop.iter, ast.Call)
+        and isinstance(loop.iter.func, ast.Name)
+        and loop.iter.func.id == "enumerate"
+    )
     if not counts or not isinstance(loop.target, ast.Tuple) or not isinstance(loop.target.elts[0], ast.Name):
         return []
     number = loop.target.elts[0].id
-    reads = {n.id for statement in loop.body for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    reads = {
+        n.id
+        for statement in loop.body
+        for n in ast.walk(statement)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+    }
     return [number] if number in reads else []
 
 
@@ -80,7 +139,15 @@ def _tree(frame: FrameType) -> ast.Module | None:
 def _loop_at(frame: FrameType) -> ast.For | None:
     """The outermost `for` at the frame's line."""
     tree = _tree(frame)
-    loops = [n for n in ast.walk(tree) if isinstance(n, ast.For) and n.lineno <= frame.f_lineno <= n.iter.end_lineno] if tree else []
+    loops = (
+        [
+            n
+            for n in ast.walk(tree)
+            if isinstance(n, ast.For) and n.lineno <= frame.f_lineno <= n.iter.end_lineno
+        ]
+        if tree
+        else []
+    )
     return min(loops, key=lambda n: n.col_offset, default=None)
 
 
@@ -106,7 +173,13 @@ def _containers_made(loop: ast.For) -> set[str]:
         called = value.func if isinstance(value, ast.Call) else None
         return isinstance(value, displays) or getattr(called, "attr", getattr(called, "id", "")) in MAKES
 
-    pairs = [pair for n in ast.walk(loop) if isinstance(n, ast.Assign) for target in n.targets for pair in _pairs(target, n.value)]
+    pairs = [
+        pair
+        for n in ast.walk(loop)
+        if isinstance(n, ast.Assign)
+        for target in n.targets
+        for pair in _pairs(target, n.value)
+    ]
     return {target.id for target, value in pairs if isinstance(target, ast.Name) and makes(value)}
 
 
@@ -124,7 +197,11 @@ def _changed(loop: ast.For) -> set[str]:
     for node in ast.walk(loop):
         if isinstance(node, ast.Call) and _method(node) in CHANGES and isinstance(node.func.value, ast.Name):
             names.add(node.func.value.id)
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
+        if (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.ctx, ast.Store)
+            and isinstance(node.value, ast.Name)
+        ):
             names.add(node.value.id)
     return names - made
 

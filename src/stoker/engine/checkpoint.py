@@ -1,8 +1,10 @@
 """Checkpoints on disk: complete or absent.
 
-A checkpoint is a folder `step-000000123` with `state.json`, `tensors.safetensors` and `manifest.json` (size and SHA-256 of both). It is
-written under another name, synced, renamed; then `latest` names it. A folder whose manifest does not match is skipped and reported.
-A kill before `latest` is written leaves it with an older name: what reads the folder to resume goes by the folders and corrects it.
+A checkpoint is a folder `step-000000123` with `state.json`, `tensors.safetensors` and `manifest.json` (size
+and SHA-256 of both). It is written under another name, synced, renamed; then `latest` names it.
+A folder whose manifest does not match is skipped and reported.
+A kill before `latest` is written leaves it with an older name:
+what reads the folder to resume goes by the folders and corrects it.
 """
 
 from __future__ import annotations
@@ -70,7 +72,10 @@ def write(root: Path, doc: dict, tensors: dict[str, torch.Tensor]) -> Path:
         crash.point("checkpoint-tensors")
         entries[STATE] = _write_bytes(temp / STATE, json.dumps(doc).encode())
         crash.point("checkpoint-state")
-        _write_bytes(temp / MANIFEST, json.dumps({"format": FORMAT, "step": doc["step"], "files": entries}, indent=1).encode())
+        _write_bytes(
+            temp / MANIFEST,
+            json.dumps({"format": FORMAT, "step": doc["step"], "files": entries}, indent=1).encode(),
+        )
         _sync(temp)
         crash.point("checkpoint-manifest")
         if final.exists():  # the same step again: a torn one, or a save after an end without a step between
@@ -89,7 +94,8 @@ def write(root: Path, doc: dict, tensors: dict[str, torch.Tensor]) -> Path:
 
 
 def correct_latest(saved: Saved | None) -> None:
-    """Let `latest` name the newest whole checkpoint, which was just read. Only the owner of the folder calls this."""
+    """Let `latest` name the newest whole checkpoint, which was just read.
+    Only the owner of the folder calls this."""
     if saved is None:
         return
     path = saved.path.with_name(LATEST)
@@ -163,7 +169,8 @@ def _put_back_replaced(root: Path) -> None:
 
 
 def remove_unfinished(root: Path) -> int:
-    """Take away what a kill during a save left; only the owner of the folder calls this. The number of folders."""
+    """Take away what a kill during a save left; only the owner of the folder calls this.
+    The number of folders."""
     left = list(root.glob("step-*.tmp-*"))
     for folder in left:
         shutil.rmtree(folder, ignore_errors=True)
@@ -171,7 +178,8 @@ def remove_unfinished(root: Path) -> int:
 
 
 def prune(root: Path, keep: int, best: int | None) -> None:
-    """Remove all but the newest `keep` checkpoints and the best one (a step). What is newer than `latest` is damaged and does not count."""
+    """Remove all but the newest `keep` checkpoints and the best one (a step).
+    What is newer than `latest` is damaged and does not count."""
     latest = (root / LATEST).read_text().strip()
     whole = [folder for folder in _folders(root) if int(folder.name[5:]) <= int(latest[5:])]
     for folder in whole[keep:]:

@@ -12,7 +12,13 @@ from stoker.engine.errors import InvalidSpec
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "auto")
 ON_NAN = ("stop", "skip", "back")
 SINKS = ("tensorboard", "wandb")
-UNITS = {"s": ("seconds", 1), "min": ("seconds", 60), "h": ("seconds", 3600), "step": ("steps", 1), "ep": ("epochs", 1)}
+UNITS = {
+    "s": ("seconds", 1),
+    "min": ("seconds", 60),
+    "h": ("seconds", 3600),
+    "step": ("steps", 1),
+    "ep": ("epochs", 1),
+}
 SEE = "See the arguments of Engine in docs/how-to/engine.md."
 
 
@@ -29,18 +35,20 @@ class Every:
 class Config:
     """The arguments of `Engine`, all by keyword: `stoker.Engine(folder="runs/first", seed=1)`.
 
-    folder: folder for checkpoints. Default: the run's folder, or a folder in runs/ named after the script and its arguments.
+    folder: folder for checkpoints. Default: the run's folder, or a folder in runs/ named after the script
+        and its arguments.
     seed: random seed for sample order, augmentation and dropout.
     precision: "fp32", "tf32", "bf16", "fp16", or "auto" (chosen by hardware at the first start, then kept).
     accumulate: micro-batches per rank that make one optimizer step.
     clip: maximum norm of all gradients of one update, or None.
     save: time between two saves: "30s", "5min", "200step", "1ep".
     keep_last: number of newest checkpoints to keep, in addition to the best.
-    nan: action for a loss or gradient that is not finite. "stop" raises an error. "skip" drops the step. "back" also restores
-        models, optimizers and schedulers from the last checkpoint, and continues with the next batch.
+    nan: action for a loss or gradient that is not finite. "stop" raises an error. "skip" drops the step.
+        "back" also restores models, optimizers and schedulers from the last checkpoint, and continues with
+        the next batch.
     device: "cpu", "cuda", "cuda:1"; by default a GPU if there is one.
-    log: where numbers go in addition to metrics.jsonl: "tensorboard" (the folder tensorboard/ beside the checkpoints), "wandb"
-        (offline without an API key), a list of both, or None.
+    log: where numbers go in addition to metrics.jsonl: "tensorboard" (the folder tensorboard/ beside the
+        checkpoints), "wandb" (offline without an API key), a list of both, or None.
     """
 
     folder: str | None = None
@@ -57,11 +65,26 @@ class Config:
     def __post_init__(self) -> None:
         _need(isinstance(self.seed, int) and not isinstance(self.seed, bool), "seed", self.seed, "an integer")
         _need(self.precision in PRECISIONS, "precision", self.precision, " or ".join(PRECISIONS))
-        _need(isinstance(self.accumulate, int) and self.accumulate >= 1, "accumulate", self.accumulate, "an integer of at least 1")
+        _need(
+            isinstance(self.accumulate, int) and self.accumulate >= 1,
+            "accumulate",
+            self.accumulate,
+            "an integer of at least 1",
+        )
         _need(self.clip is None or self.clip > 0, "clip", self.clip, "a number above 0, or None")
-        _need(isinstance(self.keep_last, int) and self.keep_last >= 1, "keep_last", self.keep_last, "an integer of at least 1")
+        _need(
+            isinstance(self.keep_last, int) and self.keep_last >= 1,
+            "keep_last",
+            self.keep_last,
+            "an integer of at least 1",
+        )
         _need(self.nan in ON_NAN, "nan", self.nan, " or ".join(ON_NAN))
-        _need(all(sink in SINKS for sink in self.sinks), "log", self.log, '"tensorboard", "wandb", a list of both, or None')
+        _need(
+            all(sink in SINKS for sink in self.sinks),
+            "log",
+            self.log,
+            '"tensorboard", "wandb", a list of both, or None',
+        )
         every(self.save)
 
     @property
@@ -72,7 +95,8 @@ class Config:
 
 
 def config(given: dict[str, object]) -> Config:
-    """The `Config` of these keyword arguments. Raises InvalidSpec, which names the arguments there are, for one that is not known."""
+    """The `Config` of these keyword arguments.
+    Raises InvalidSpec, which names the arguments there are, for one that is not known."""
     names = [field.name for field in dataclasses.fields(Config)]
     for name in given:
         if name not in names:
@@ -86,7 +110,12 @@ def every(text: str) -> Every:
     unit, factor = UNITS.get(found[2] if found else "", ("", 0))
     number = float(found[1]) * factor if found else 0.0
     whole = unit == "seconds" or number == int(number)
-    _need(bool(unit) and number > 0 and whole, "save", text, 'a duration such as "30s", "5min", "200step" or "1ep"')
+    _need(
+        bool(unit) and number > 0 and whole,
+        "save",
+        text,
+        'a duration such as "30s", "5min", "200step" or "1ep"',
+    )
     return Every(**{unit: number if unit == "seconds" else int(number)})
 
 

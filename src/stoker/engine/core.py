@@ -94,28 +94,42 @@ class Core:
         if made.get("accumulate") == self.config.accumulate and made["window"] != self.window:
             self.window = made["window"]
             if self.window < self.world.size:
-                raise StateError(f"The run started with {self.window} micro-batches per step; {self.world.size} ranks are too many.",
-                                 hint=f"Use at most {self.window} ranks.")
+                raise StateError(
+                    (
+                        f"The run started with {self.window} micro-batches per step; "
+                        f"{self.world.size} ranks are too many."
+                    ),
+                    hint=f"Use at most {self.window} ranks.",
+                )
         if saved:
             self.resuming = True
             self.position = Position(saved.doc["position"], saved.doc["at"])
             self._totals = dict(saved.doc["totals"])
             self.precision.load_state_dict(saved.doc["precision"])
         if self.world.rank == 0:
-            self.metrics = metrics.opened(self.keeper.root, saved.doc["metrics"] if saved else None, self.config.sinks)
+            self.metrics = metrics.opened(
+                self.keeper.root, saved.doc["metrics"] if saved else None, self.config.sinks
+            )
         atexit.register(self.close)
 
     def _threads(self, made: dict) -> None:
-        """As many threads as cores are ours, shared by the ranks here; a resumed run keeps its number, which can change bits."""
+        """As many threads as cores are ours, shared by the ranks here;
+        a resumed run keeps its number, which can change bits."""
         if "threads" in made:
             torch.set_num_threads(made["threads"])
         elif "OMP_NUM_THREADS" not in os.environ:
-            torch.set_num_threads(max(1, min(torch.get_num_threads(), grade.cores() // self.world.local_size)))
+            torch.set_num_threads(
+                max(1, min(torch.get_num_threads(), grade.cores() // self.world.local_size))
+            )
 
     def _choose_precision(self, made: dict) -> None:
         name = self.config.precision
         if name == "auto":
-            name, why = (made["precision"], "as at the first start") if made.get("precision") else precision.choose(self.device)
+            name, why = (
+                (made["precision"], "as at the first start")
+                if made.get("precision")
+                else precision.choose(self.device)
+            )
             self.keeper.said.append(f'precision="auto" chose {name}: {why}')
         self.precision = self.gradients.precision = precision.precision(name, self.device)
 
@@ -152,7 +166,8 @@ class Core:
     # what the loops ask for
 
     def before_loop(self, loop: Loop) -> None:
-        """Once: say how this start begins. At a new run's first loop that trains, save what everything begins with."""
+        """Once: say how this start begins. At a new run's first loop that trains,
+        save what everything begins with."""
         if self.announced or self.evaluating:
             self._look_for_carried()
             return
@@ -169,19 +184,29 @@ class Core:
         if not self.keeper.extending or loop.total <= before:
             return False
         loop.spot.item = before
-        rates = ", ".join(f"{group['lr']:.3g}" for optimizer in self.objects.optimizers for group in optimizer.param_groups)
-        say(f"the run continues from epoch {before} to {loop.total}. Learning rate now: {rates}; schedules continue unchanged")
+        rates = ", ".join(
+            f"{group['lr']:.3g}" for optimizer in self.objects.optimizers for group in optimizer.param_groups
+        )
+        say(
+            f"the run continues from epoch {before} to {loop.total}. Learning rate now: {rates}; "
+            "schedules continue unchanged"
+        )
         return True
 
     def arrive(self) -> None:
-        """The position of the checkpoint is reached: everything is what it was there, whatever the code before did."""
+        """The position of the checkpoint is reached:
+        everything is what it was there, whatever the code before did."""
         saved = self.keeper.saved
         self.objects.restore_all(saved.doc, saved.tensors)
         for name, value in self.objects.kept_of(saved.doc, saved.tensors, self.world.rank).items():
             if name in self.objects.kept:
                 self.objects.kept[name].restore(value)
         self.precision.load_state_dict(saved.doc["precision"])
-        self.steps, self.samples, self.epochs_done = saved.step, saved.doc["samples"], saved.doc["epochs_done"]
+        self.steps, self.samples, self.epochs_done = (
+            saved.step,
+            saved.doc["samples"],
+            saved.doc["epochs_done"],
+        )
         self.spent = Spent(**saved.doc["spent"])
         self.progress.epoch_begins(self.samples, self.spent)
         self.resuming = False
@@ -196,7 +221,9 @@ class Core:
     def end_of_epoch(self, loop: Epochs) -> None:
         """The outer loop asks for its next epoch: the body has run."""
         self.epochs_done += 1
-        self.progress.epoch_ends(f"epoch {loop.spot.item + 1}/{loop.total}", self.samples, self.spent, self.loss())
+        self.progress.epoch_ends(
+            f"epoch {loop.spot.item + 1}/{loop.total}", self.samples, self.spent, self.loss()
+        )
         self.moved = False
         last = loop.spot.item + 1 >= loop.total
         if not last and self._all_agree(self.keeper.due(self.steps, self.epochs_done) or self.signals.wanted):
@@ -206,7 +233,8 @@ class Core:
                 self._stop()
 
     def end_of_loop(self, loop: Loop) -> None:
-        """A loop over epochs, or the outermost over batches, is exhausted or was left by break: its end is a position of its own."""
+        """A loop over epochs, or the outermost over batches, is exhausted or was left by break:
+        its end is a position of its own."""
         if self.resuming or self.evaluating:
             return
         self._totals[loop.key] = getattr(loop, "total", 1)
@@ -226,7 +254,9 @@ class Core:
         self.moved = False
         self.precision.after()
         if self.progress.terminal:
-            self.progress.step(f"epoch {self.epoch + 1}", loop.spot.item, loop.feed.length(), self.samples, self.loss())
+            self.progress.step(
+                f"epoch {self.epoch + 1}", loop.spot.item, loop.feed.length(), self.samples, self.loss()
+            )
         if self.world.size == 1:
             due, stop = self.keeper.due(self.steps, self.epochs_done), self.signals.wanted
         else:
@@ -237,7 +267,8 @@ class Core:
                 self._stop()
 
     def _waits_for_epoch(self, loop: Batches) -> bool:
-        """Was this the last step of a loop in an epoch? A resume after it would not set the variables of the loop."""
+        """Was this the last step of a loop in an epoch? A resume after it
+        would not set the variables of the loop."""
         length = loop.feed.length()
         return self.in_epochs() and length is not None and loop.following(self.window) >= length
 
@@ -253,7 +284,8 @@ class Core:
         self.signals.act()
 
     def _wishes(self) -> list[float]:
-        """What this rank wants all ranks to know with the next step: is a save due (rank 0 decides), is an end asked for."""
+        """What this rank wants all ranks to know with the next step:
+        is a save due (rank 0 decides), is an end asked for."""
         due = self.world.rank == 0 and self.keeper.due(self.steps + 1, self.epochs_done)
         return [float(due), float(bool(self.signals.wanted))]
 
@@ -280,7 +312,8 @@ class Core:
             self.keeper.pulse.beat(self.steps, self.samples)
 
     def _step_was_bad(self) -> None:
-        """A step was not finite and was skipped: say so, and go back to the last checkpoint where that is asked for."""
+        """A step was not finite and was skipped:
+        say so, and go back to the last checkpoint where that is asked for."""
         done = "is skipped"
         if self.config.nan == "back":
             self.keeper.wait()
@@ -289,19 +322,27 @@ class Core:
             step = saved.step if saved else -1
             self._went_back[step] = self._went_back.get(step, 0) + 1
             if saved is None or self._went_back[step] > MOST_BACK:
-                raise StateError(f"Step {self.steps + 1:,} gave a value that is not finite. "
-                                 f"The run has already gone back {MOST_BACK} times to step {step:,}. "
-                                 f"{self.gradients.bad} {self._where()}", hint="A lower learning rate or clip=1.0 often prevents it.")
+                raise StateError(
+                    f"Step {self.steps + 1:,} gave a value that is not finite. "
+                    f"The run has already gone back {MOST_BACK} times to step {step:,}. "
+                    f"{self.gradients.bad} {self._where()}",
+                    hint="A lower learning rate or clip=1.0 often prevents it.",
+                )
             names = [name for name in saved.doc["objects"] if not name.startswith("loader")]
             self.objects.restore(saved.doc, saved.tensors, names)
             self.precision.load_state_dict(saved.doc["precision"])
             done = f"is skipped; models and optimizers are restored from step {step:,}"
         if self.world.rank == 0:
-            say(f"step {self.steps + 1:,} gave a value that is not finite, and {done}. {self.gradients.bad} {self._where()}")
+            say(
+                f"step {self.steps + 1:,} gave a value that is not finite, and {done}. "
+                f"{self.gradients.bad} {self._where()}"
+            )
 
     def back_in(self, loop: Loop) -> None:
         """The loop is left: the micro-batch of the loop around it is the current one again."""
-        around = [spot.micro for spot in self.position.open if spot.micro is not None and spot is not loop.spot]
+        around = [
+            spot.micro for spot in self.position.open if spot.micro is not None and spot is not loop.spot
+        ]
         self.micro = around[-1] if around else None
         if not around:
             self.precision.after()
@@ -311,10 +352,14 @@ class Core:
     def drop_pending(self) -> None:
         """A loop was left in the middle of an accumulation: its gradients belong to no step."""
         if not self.evaluating and self.gradients.drop(self.objects.optimizers):
-            say("the loop ended within an accumulation, so the gradients of its last micro-batches are dropped")
+            say(
+                "the loop ended within an accumulation, so the gradients of its last micro-batches are "
+                "dropped"
+            )
 
     def on_device(self, source: Iterator, ahead: bool) -> Iterator:
-        """Micro-batches with their data on this rank's device. ahead: one more may be read and copied meanwhile."""
+        """Micro-batches with their data on this rank's device. ahead:
+        one more may be read and copied meanwhile."""
         if self.moves and ahead:
             return Ahead(source, self.device, lambda batch: move(batch, self.device))
         return ((micro, move(batch, self.device)) for micro, batch in source) if self.moves else source
@@ -342,15 +387,34 @@ class Core:
     def _collect(self, loop: Loop, following: int | str) -> tuple[dict, dict[str, torch.Tensor]]:
         body, tensors = self.objects.collect(self.world)
         log = self.metrics.mark() if self.metrics else {}
-        doc = {**body, "step": self.steps, "samples": self.samples, "epochs_done": self.epochs_done, "at": loop.key,
-               "position": self.position.to_save(loop, following), "totals": self._totals, "precision": self.precision.state_dict(),
-               "metrics": log, "made": self._made(), "data": self.objects.fingerprints(), "spent": vars(self.spent), "at_s": time()}
+        doc = {
+            **body,
+            "step": self.steps,
+            "samples": self.samples,
+            "epochs_done": self.epochs_done,
+            "at": loop.key,
+            "position": self.position.to_save(loop, following),
+            "totals": self._totals,
+            "precision": self.precision.state_dict(),
+            "metrics": log,
+            "made": self._made(),
+            "data": self.objects.fingerprints(),
+            "spent": vars(self.spent),
+            "at_s": time(),
+        }
         return doc, tensors
 
     def _made(self) -> dict:
-        return {**grade.facts(self.device), "world": self.world.size, "window": self.window, "accumulate": self.config.accumulate,
-                "seed": self.config.seed, "precision": self.precision.name, "clip": self.config.clip,
-                "code": place.code_hashes(place.main_file())}
+        return {
+            **grade.facts(self.device),
+            "world": self.world.size,
+            "window": self.window,
+            "accumulate": self.config.accumulate,
+            "seed": self.config.seed,
+            "precision": self.precision.name,
+            "clip": self.config.clip,
+            "code": place.code_hashes(place.main_file()),
+        }
 
     def _check_finite(self) -> None:
         """No checkpoint is made of parameters that are not finite. And all ranks have the same ones."""
@@ -359,9 +423,11 @@ class Core:
             raise StateError(f"Parameters are not finite after step {self.steps:,}. {bad}",
                              hint="The last checkpoint is not affected, because it is older.")
         if self.world.size > 1 and len(set(self.world.gather(self.objects.checksum()))) > 1:
-            raise StateError(f"The ranks have different parameters after step {self.steps:,}: some ranks ran code that "
-                             "other ranks did not run.",
-                             hint="Check code in `if engine.rank == 0` that changes the model or the optimizer.")
+            raise StateError(
+                f"The ranks have different parameters after step {self.steps:,}: some ranks ran code that "
+                "other ranks did not run.",
+                hint="Check code in `if engine.rank == 0` that changes the model or the optimizer.",
+            )
 
     def _all_agree(self, wish: object) -> bool:
         """Rank 0's wish, or that of any rank for an end."""
@@ -405,7 +471,10 @@ class Core:
 
     def _best_weights(self, name: str, wanted: list[str]) -> dict[str, torch.Tensor]:
         if self.keeper.best is None:
-            raise StateError("No checkpoint has a score yet.", hint="Pass a score: engine.save(score=...); larger is better.")
+            raise StateError(
+                "No checkpoint has a score yet.",
+                hint="Pass a score: engine.save(score=...); larger is better.",
+            )
         folder = self.keeper.root / f"step-{self.keeper.best['step']:09d}"
         why = checkpoint.fault(folder)
         if why:
@@ -418,21 +487,40 @@ class Core:
     def _where(self) -> str:
         """Which samples the current micro-batch holds, for an error message."""
         item = self.micro.item if self.micro else None
-        ids = item.tolist() if isinstance(item, torch.Tensor) and item.dtype == torch.int64 and item.dim() == 1 else item
+        ids = (
+            item.tolist()
+            if isinstance(item, torch.Tensor) and item.dtype == torch.int64 and item.dim() == 1
+            else item
+        )
         known = isinstance(ids, list) and all(isinstance(i, int) for i in ids)
-        return f"Samples of its last micro-batch: {', '.join(map(str, ids[:16]))}{', ...' if len(ids) > 16 else ''}." if known else ""
+        return (
+            (
+                "Samples of its last micro-batch: "
+                f"{', '.join(map(str, ids[:16]))}{', ...' if len(ids) > 16 else ''}."
+            )
+            if known
+            else ""
+        )
 
     def _look_for_carried(self, quietly: bool = False) -> list[str]:
-        """Names that the loop which begins now carries and that are not kept; each loop of the source is looked at once."""
+        """Names that the loop which begins now carries and that are not kept;
+        each loop of the source is looked at once."""
         frame = _of_user()
         spot = (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
         if self.evaluating or frame is None or spot in self._looked_at or self.world.rank:
             return []
         self._looked_at.add(spot)
-        names = [name for name in carried(frame) if not self.objects.knows(frame.f_locals.get(name)) and name not in self._told]
+        names = [
+            name
+            for name in carried(frame)
+            if not self.objects.knows(frame.f_locals.get(name)) and name not in self._told
+        ]
         self._told.update(names)
         if names and not quietly:
-            say(f"these variables change in the loop but are not saved: {', '.join(names)} (to save them: engine.keep)")
+            say(
+                f"these variables change in the loop but are not saved: {', '.join(names)} (to save them: "
+                "engine.keep)"
+            )
         return names
 
     def _announce(self, names: list[str]) -> None:
@@ -445,11 +533,17 @@ class Core:
             self._compare_data(saved.doc["data"])
         lowest, reasons = grade.worst(self._doubts)
         notes = [*self.keeper.said, *(note for feed in self.objects.feeds.values() for note in feed.notes)]
-        self.keeper.note(grade=lowest, reasons=reasons, folder=str(self.keeper.root), resumed=saved.step if saved else None)
+        self.keeper.note(
+            grade=lowest, reasons=reasons, folder=str(self.keeper.root), resumed=saved.step if saved else None
+        )
         if self.world.rank:
             return
         root = self.keeper.root
-        head = f"resumes {root} at step {saved.step:,}, {lowest}" if saved else f"new run in {root}; a resume will be {lowest}"
+        head = (
+            f"resumes {root} at step {saved.step:,}, {lowest}"
+            if saved
+            else f"new run in {root}; a resume will be {lowest}"
+        )
         parts = [head + (f" ({'; '.join(reasons)})" if reasons else ""), self._lost(), self._equation()]
         parts += [f"not saved: {', '.join(names)}"] if names else []
         for note in notes:
@@ -476,9 +570,15 @@ class Core:
         for name, now in self.objects.fingerprints().items():
             changed = [fact for fact, value in now.items() if name in then and then[name].get(fact) != value]
             if "ids" in changed:
-                raise StateError(f"{name} ({now['dataset']}) has different samples than at the start of the run: the split is random.",
-                                 hint="Give random_split a generator=torch.Generator().manual_seed(0), or split after Engine(...); "
-                                      "then start with STOKER_FRESH=1.")
+                raise StateError(
+                    (
+                        f"{name} ({now['dataset']}) has different samples than at the start of the run: "
+                        "the split is random."
+                    ),
+                    hint="Give random_split a generator=torch.Generator().manual_seed(0), or split after "
+                        "Engine(...); "
+                    "then start with STOKER_FRESH=1.",
+                )
             if changed:
                 told = ", ".join(f"{fact} {then[name].get(fact)} → {now[fact]}" for fact in changed)
                 self._doubts.append((grade.STATE, f"{name} changed: {told}"))
@@ -486,7 +586,8 @@ class Core:
 
 def stop_recording() -> None:
     """Under `stoker run` the hooks record an unmodified script; this one saves and resumes by itself."""
-    for end, words in (("resume.core.outcome", "resume.core.words"), ("ghost.fate", "ghost.words")):  # now, in older hooks
+    # now, in older hooks
+    for end, words in (("resume.core.outcome", "resume.core.words"), ("ghost.fate", "ghost.words")):
         found = [sys.modules.get(f"stoker_hooks.{name}") for name in (end, words)]
         if None not in found:
             found[0].refuse_for_all(found[1].ENGINE)

@@ -1,7 +1,9 @@
-"""What `engine.batches` goes through: loaders over map-style datasets, tensors in memory, streams, and plain lists of batches.
+"""What `engine.batches` goes through: loaders over map-style datasets, tensors in memory, streams, and plain
+lists of batches.
 
-A feed gives items (indices, or batches as they are) from any position, and turns items into batches. What is drawn for a sample is
-derived from its place in the epoch, so workers, prefetching and the number of ranks change nothing.
+A feed gives items (indices, or batches as they are) from any position, and turns items into batches.
+What is drawn for a sample is derived from its place in the epoch, so workers, prefetching and the number of
+ranks change nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ from itertools import chain, islice
 
 import numpy
 import torch
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Subset, TensorDataset, default_collate
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    default_collate,
+)
 
 from stoker.engine import seeds, workers
 from stoker.engine.dist import World
@@ -33,9 +42,10 @@ PROBED = 16  # samples
 class Micro:
     """One micro-batch of this rank.
 
-    number: its place in the epoch, over all ranks. samples, slots: samples and micro-batches of its optimizer step, over all ranks.
-    share: its size over the size of the first of them. last: the optimizer steps after it. ghost: a repetition with weight 0, for a rank
-    that has no micro-batch of its own in the last step of an epoch.
+    number: its place in the epoch, over all ranks. samples, slots: samples and micro-batches of its
+        optimizer step, over all ranks.
+    share: its size over the size of the first of them. last: the optimizer steps after it. ghost: a
+        repetition with weight 0, for a rank that has no micro-batch of its own in the last step of an epoch.
     """
 
     number: int
@@ -47,8 +57,11 @@ class Micro:
     ghost: bool
 
 
-def micros(items: Iterator, size_of: object, skip: int, window: int, *, rank: int, ranks: int, ghosts: bool) -> Iterator[Micro]:
-    """This rank's micro-batches. `window` micro-batches make an optimizer step; slot n of it is rank n % ranks's."""
+def micros(
+    items: Iterator, size_of: object, skip: int, window: int, *, rank: int, ranks: int, ghosts: bool
+) -> Iterator[Micro]:
+    """This rank's micro-batches. `window` micro-batches make an optimizer step;
+    slot n of it is rank n % ranks's."""
     if window == 1:  # of one rank: most trainings, and nothing to share out
         for number, item in enumerate(items, skip):
             yield Micro(number, item, size_of(item), 1, 1.0, True, False)
@@ -58,7 +71,15 @@ def micros(items: Iterator, size_of: object, skip: int, window: int, *, rank: in
         sizes = [size_of(item) for item in step]
         mine = range(rank, len(step), ranks)
         for slot in mine:
-            yield Micro(first + slot, step[slot], sum(sizes), len(step), sizes[slot] / (sizes[0] or 1), slot == mine[-1], False)
+            yield Micro(
+                first + slot,
+                step[slot],
+                sum(sizes),
+                len(step),
+                sizes[slot] / (sizes[0] or 1),
+                slot == mine[-1],
+                False,
+            )
         if not mine and ghosts:
             yield Micro(first, step[0], sum(sizes), len(step), 0.0, True, True)
         first += len(step)
@@ -126,7 +147,11 @@ class Loader(Feed):
         self.dataset = source.dataset
         self.name = type(self.dataset).__name__
         self.batch_size = source.batch_size
-        self.sampler = source.sampler if source.batch_sampler is None or hasattr(source.batch_sampler, "sampler") else source.batch_sampler
+        self.sampler = (
+            source.sampler
+            if source.batch_sampler is None or hasattr(source.batch_sampler, "sampler")
+            else source.batch_sampler
+        )
         self._own: seeds.Isolated | None = None  # what the sampler draws in this epoch
         self._before: dict | None = None  # the sampler when the epoch began
         self._resumed: dict | None = None  # the saved state of an epoch that goes on
@@ -134,12 +159,18 @@ class Loader(Feed):
         self._queue: _Queue | None = None
         whole = hasattr(self.dataset, "__getitems__") and not isinstance(self.dataset, Subset)
         self.seeded = Seeded(self.dataset, source.collate_fn, source.batch_sampler is None, whole)
-        notes = [f"{self.name} fetches whole batches, so Engine sets seeds per batch, not per sample"] if whole else []
+        notes = (
+            [f"{self.name} fetches whole batches, so Engine sets seeds per batch, not per sample"]
+            if whole
+            else []
+        )
         if isinstance(source.sampler, DistributedSampler):
             notes.append("Engine distributes batches over the ranks; DistributedSampler is not used")
         self.notes = tuple(notes)
         if not self.repeatable():
-            self.doubt = f"two fetches of one sample of {self.name} differ: the data set uses its own random generator"
+            self.doubt = (
+                f"two fetches of one sample of {self.name} differ: the data set uses its own random generator"
+            )
 
     def repeatable(self) -> bool:
         """Does a sample come out the same when it is fetched twice with the same seed? Tried on a few."""
@@ -176,14 +207,17 @@ class Loader(Feed):
         return index_batches(self.source, place, skip, self._own)
 
     def _catch_up(self, saved: dict) -> None:
-        """Draw what was drawn. If the sampler is then another than the saved one, the script changed it meanwhile."""
+        """Draw what was drawn. If the sampler is then another than the saved one,
+        the script changed it meanwhile."""
         self._resumed = None
         self._own.pull(saved["drawn"])
         if not same(self._now(), saved["now"]):
             self._put(saved["now"])
 
     def agreed(self, items: Iterator, world: World) -> Iterator:
-        return items if self._own is None else _same_first(items, world, type(self.sampler).__name__, "samples")
+        return (
+            items if self._own is None else _same_first(items, world, type(self.sampler).__name__, "samples")
+        )
 
     def size(self, item: Indices) -> int:
         return 1 if isinstance(item, int) else len(item)
@@ -237,14 +271,21 @@ class Loader(Feed):
                 self.sampler.__dict__[name] = value
 
     def fingerprint(self) -> dict:
-        return {"dataset": self.name, "samples": len(self.dataset), "ids": _ids(self.dataset), "batch": self.batch_size,
-                "sampler": type(self.sampler).__name__}
+        return {
+            "dataset": self.name,
+            "samples": len(self.dataset),
+            "ids": _ids(self.dataset),
+            "batch": self.batch_size,
+            "sampler": type(self.sampler).__name__,
+        }
 
 
 class InMemory(Loader):
     """A DataLoader over tensors in memory: one gather per batch, no workers, nothing per sample."""
 
-    def __init__(self, source: DataLoader, tensors: tuple[torch.Tensor, ...], rows_of: torch.Tensor | None) -> None:
+    def __init__(
+        self, source: DataLoader, tensors: tuple[torch.Tensor, ...], rows_of: torch.Tensor | None
+    ) -> None:
         super().__init__(source)
         self.tensors = tensors
         self.rows_of = rows_of
@@ -261,10 +302,12 @@ class InMemory(Loader):
 
 
 class Stream(Feed):
-    """Anything that can only be gone through from its start: an iterable dataset, a loader of another library.
+    """Anything that can only be gone through from its start:
+    an iterable dataset, a loader of another library.
 
-    With state_dict it goes on where it was. Without, its batches are read again up to the position. Each of several ranks reads the whole
-    stream and keeps its own batches, so the samples and their order are those of one rank.
+    With state_dict it goes on where it was. Without, its batches are read again up to the position.
+    Each of several ranks reads the whole stream and keeps its own batches, so the samples and their order are
+    those of one rank.
     """
 
     def __init__(self, source: Iterable) -> None:
@@ -274,11 +317,15 @@ class Stream(Feed):
         self.batch_size = getattr(source, "batch_size", None)
         in_process = getattr(source, "num_workers", 0) == 0
         holders = [source, dataset] if in_process else [source]
-        self.holder = next((h for h in holders if hasattr(h, "state_dict") and hasattr(h, "load_state_dict")), None)
+        self.holder = next(
+            (h for h in holders if hasattr(h, "state_dict") and hasattr(h, "load_state_dict")), None
+        )
         self._restored = False
         self._speaks = True
         if self.holder is None:
-            self.doubt = f"{self.name} has no state_dict, so a resume reads it from its start to the saved position"
+            self.doubt = (
+                f"{self.name} has no state_dict, so a resume reads it from its start to the saved position"
+            )
 
     def length(self) -> int | None:
         try:
@@ -328,18 +375,25 @@ class Stream(Feed):
 
 
 def _same_first(items: Iterator, world: World, name: str, what: str) -> Iterator:
-    """The items. Raises StateError if a rank gets another first one than rank 0: then each would train on a part of its own part."""
+    """The items. Raises StateError if a rank gets another first one than rank 0:
+    then each would train on a part of its own part."""
     first = next(items, None)
     found = world.gather(digest(first))
     other = next((rank for rank, each in enumerate(found) if each != found[0]), None)
     if other is not None:
-        raise StateError(f"{name} gives rank {other} other batches than rank 0.",
-                         hint=f"Give each rank all {what}, in the same order: the engine distributes the batches over the ranks.")
+        raise StateError(
+            f"{name} gives rank {other} other batches than rank 0.",
+            hint=(
+                f"Give each rank all {what}, in the same order: the engine distributes the batches over "
+                "the ranks."
+            ),
+        )
     return items if first is None else chain([first], items)
 
 
 class Seeded:
-    """A dataset that fetches and collates a batch under the seed that comes with its indices. Attributes are those of the dataset."""
+    """A dataset that fetches and collates a batch under the seed that comes with its indices.
+    Attributes are those of the dataset."""
 
     def __init__(self, dataset: object, collate: object, single: bool, whole: bool) -> None:
         self.__dict__.update(_dataset=dataset, _collate=collate, _single=single, _whole=whole)
@@ -374,7 +428,8 @@ class Seeded:
 
 
 class _Queue:
-    """The batch sampler of the loader with workers: hands out this epoch's orders, and remembers which micro-batch each is."""
+    """The batch sampler of the loader with workers:
+    hands out this epoch's orders, and remembers which micro-batch each is."""
 
     def __init__(self) -> None:
         self.orders: Iterator = iter(())
@@ -388,9 +443,19 @@ class _Queue:
 
 
 def _with_workers(like: DataLoader, seeded: Seeded, queue: _Queue) -> DataLoader:
-    return DataLoader(seeded, batch_sampler=queue, collate_fn=_as_it_is, num_workers=like.num_workers, pin_memory=like.pin_memory,
-                      timeout=like.timeout, worker_init_fn=like.worker_init_fn, multiprocessing_context=like.multiprocessing_context,
-                      prefetch_factor=like.prefetch_factor, persistent_workers=like.persistent_workers, generator=torch.Generator())
+    return DataLoader(
+        seeded,
+        batch_sampler=queue,
+        collate_fn=_as_it_is,
+        num_workers=like.num_workers,
+        pin_memory=like.pin_memory,
+        timeout=like.timeout,
+        worker_init_fn=like.worker_init_fn,
+        multiprocessing_context=like.multiprocessing_context,
+        prefetch_factor=like.prefetch_factor,
+        persistent_workers=like.persistent_workers,
+        generator=torch.Generator(),
+    )
 
 
 def _as_it_is(batch: object) -> object:
@@ -398,7 +463,9 @@ def _as_it_is(batch: object) -> object:
 
 
 def _listed(item: Indices) -> list:
-    return item.tolist() if isinstance(item, torch.Tensor) else [item] if isinstance(item, int) else list(item)
+    return (
+        item.tolist() if isinstance(item, torch.Tensor) else [item] if isinstance(item, int) else list(item)
+    )
 
 
 def feed(source: object) -> Feed:
@@ -414,7 +481,10 @@ def feed(source: object) -> Feed:
         return Feed(source)
     if isinstance(source, Iterable):
         return Stream(source)
-    raise InvalidSpec(f"engine.batches takes a DataLoader, a list of batches or another iterable, not a {type(source).__name__}.")
+    raise InvalidSpec(
+        "engine.batches takes a DataLoader, a list of batches or another iterable, not a "
+        f"{type(source).__name__}."
+    )
 
 
 def _in_memory(dataset: object) -> tuple[tuple[torch.Tensor, ...], torch.Tensor | None]:
@@ -424,7 +494,9 @@ def _in_memory(dataset: object) -> tuple[tuple[torch.Tensor, ...], torch.Tensor 
         own = torch.as_tensor(dataset.indices, dtype=torch.int64)
         rows_of = own if rows_of is None else own[rows_of]
         dataset = dataset.dataset
-    plain = type(dataset) is TensorDataset and all(t.device.type == "cpu" and t.layout == torch.strided for t in dataset.tensors)
+    plain = type(dataset) is TensorDataset and all(
+        t.device.type == "cpu" and t.layout == torch.strided for t in dataset.tensors
+    )
     return (dataset.tensors, rows_of) if plain else ((), None)
 
 
@@ -472,8 +544,10 @@ def digest(value: object) -> bytes:
 def same(one: object, other: object) -> bool:
     """Are two samples equal? Objects that only know identity count as equal."""
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return one.shape == other.shape and torch.equal(one.nan_to_num() if one.is_floating_point() else one,
-                                                       other.nan_to_num() if other.is_floating_point() else other)
+        return one.shape == other.shape and torch.equal(
+            one.nan_to_num() if one.is_floating_point() else one,
+            other.nan_to_num() if other.is_floating_point() else other,
+        )
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
@@ -488,7 +562,8 @@ def move(batch: object, device: torch.device) -> object:
     """The batch with its tensors on the device; lists, tuples and dicts are gone through."""
     if isinstance(batch, torch.Tensor):
         from_host = device.type == "cuda" and batch.device.type == "cpu" and batch.layout == torch.strided
-        return (batch.pin_memory() if from_host else batch).to(device, non_blocking=True)  # only pinned memory is copied meanwhile
+        # only pinned memory is copied meanwhile
+        return (batch.pin_memory() if from_host else batch).to(device, non_blocking=True)
     if isinstance(batch, dict):
         moved = {k: move(v, device) for k, v in batch.items()}
         return moved if type(batch) is dict else type(batch)(moved)

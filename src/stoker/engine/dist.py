@@ -1,7 +1,9 @@
-"""The ranks of this run: who we are, and every collective that the engine uses. With one rank all of them do nothing.
+"""The ranks of this run: who we are, and every collective that the engine uses.
+With one rank all of them do nothing.
 
-Gradients are summed by one all-reduce of flat buffers in the order of the parameters. That order never changes, so the first step of a
-new process sums exactly as the step of an old one (DistributedDataParallel regroups its buckets after the first step of a process;
+Gradients are summed by one all-reduce of flat buffers in the order of the parameters.
+That order never changes, so the first step of a new process sums exactly as the step of an old one
+(DistributedDataParallel regroups its buckets after the first step of a process;
 docs/decisions/013-gradients-in-fixed-order.md).
 """
 
@@ -43,7 +45,8 @@ class World:
         return numbers
 
     def sum_gradients(self, parameters: list[torch.Tensor], extra: list[float]) -> list[float]:
-        """Replace each gradient by its sum over the ranks; one that no rank has stays None. Returns the sums of `extra`."""
+        """Replace each gradient by its sum over the ranks; one that no rank has stays None.
+        Returns the sums of `extra`."""
         return extra
 
     def barrier(self) -> None:
@@ -139,17 +142,24 @@ def _number(name: str) -> int | None:
 
 
 def join(device: torch.device) -> World:
-    """The world as the launcher (torchrun) says it in RANK and WORLD_SIZE. Raises InvalidSpec where launcher and process group disagree."""
+    """The world as the launcher (torchrun) says it in RANK and WORLD_SIZE.
+    Raises InvalidSpec where launcher and process group disagree."""
     size, rank = _number("WORLD_SIZE"), _number("RANK")
     if dist.is_initialized():
         if size is not None and size != dist.get_world_size():
-            raise InvalidSpec(f"The process group has {dist.get_world_size()} ranks, but the launcher set WORLD_SIZE={size}.",
-                              hint="Remove your init_process_group; Engine calls it.")
+            raise InvalidSpec(
+                (
+                    f"The process group has {dist.get_world_size()} ranks, but the launcher set "
+                    f"WORLD_SIZE={size}."
+                ),
+                hint="Remove your init_process_group; Engine calls it.",
+            )
         size, rank, ours = dist.get_world_size(), dist.get_rank(), False
     elif size is None or rank is None or size == 1:
         return World()
     else:
         import torch.distributed.nn.functional  # noqa: F401  # has the group as defaults: imported later, it would keep the group and its threads
+
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
         ours = True
     if size == 1:
@@ -160,7 +170,8 @@ def join(device: torch.device) -> World:
 def device_of(asked: str | None) -> torch.device:
     """The device of this rank: the one that was asked for, else the GPU with the rank's number, else the CPU.
 
-    A GPU becomes the current one, so generators, streams and pinned memory are its own. Raises InvalidSpec for a GPU that is not there.
+    A GPU becomes the current one, so generators, streams and pinned memory are its own.
+    Raises InvalidSpec for a GPU that is not there.
     """
     device = torch.device(asked or ("cuda" if torch.cuda.is_available() else "cpu"))
     if device.type != "cuda":

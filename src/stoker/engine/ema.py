@@ -12,18 +12,21 @@ from stoker.engine.errors import InvalidSpec
 
 
 class EMA:
-    """Averaged weights of a model. Give it to `engine.setup`, call `update` after each optimizer step; a Trainer does both.
+    """Averaged weights of a model. Give it to `engine.setup`, call `update` after each optimizer step;
+    a Trainer does both.
 
         ema = stoker.EMA(model, decay=0.999)
         with ema.applied():      # the model computes with the averages inside
             ...
 
-    The decay of update n is at most (1 + n) / (10 + n), as in TensorFlow's ExponentialMovingAverage, so that early averages follow fast.
+    The decay of update n is at most (1 + n) / (10 + n), as in TensorFlow's ExponentialMovingAverage, so that
+    early averages follow fast.
     Parameters and floating-point buffers are averaged; other buffers are copied.
     """
 
     def __init__(self, model: nn.Module, decay: float = 0.999) -> None:
-        """decay: the share that the average keeps at each update, at least 0 and below 1. Raises InvalidSpec for another value."""
+        """decay: the share that the average keeps at each update, at least 0 and below 1.
+        Raises InvalidSpec for another value."""
         if not 0 <= decay < 1:
             raise InvalidSpec(f"EMA(decay={decay!r}): decay must be at least 0 and below 1.")
         self.model = model
@@ -70,11 +73,19 @@ class EMA:
         return {"updates": self.updates, "averages": dict(self._averages)}
 
     def load_state_dict(self, state: dict) -> None:
-        """Restore what `state_dict` returned. Raises InvalidSpec if the names or shapes differ from the model's."""
+        """Restore what `state_dict` returned.
+        Raises InvalidSpec if the names or shapes differ from the model's."""
         current = self._current()
-        strangers = [name for name, value in state["averages"].items() if name not in current or current[name].shape != value.shape]
+        strangers = [
+            name
+            for name, value in state["averages"].items()
+            if name not in current or current[name].shape != value.shape
+        ]
         if strangers:
-            raise InvalidSpec(f"The averages belong to a different model: {strangers[0]} is not in {type(self.model).__name__}, "
-                              "or has another shape.")
+            raise InvalidSpec(
+                f"The averages belong to a different model: {strangers[0]} is not in "
+                f"{type(self.model).__name__}, "
+                "or has another shape."
+            )
         self.updates = state["updates"]
         self._averages = {name: value.to(current[name].device) for name, value in state["averages"].items()}

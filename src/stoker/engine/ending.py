@@ -1,4 +1,5 @@
-"""How this process ends, as far as a program can see it itself: signals that ask for an end, and whether an exit was a good one."""
+"""How this process ends, as far as a program can see it itself:
+signals that ask for an end, and whether an exit was a good one."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from types import FrameType
 
 
 class Signals:
-    """Inside a training loop, SIGTERM and SIGINT only set a flag; the loop looks at it after a step. A second signal acts at once."""
+    """Inside a training loop, SIGTERM and SIGINT only set a flag; the loop looks at it after a step.
+    A second signal acts at once."""
 
     WATCHED = (signal.SIGTERM, signal.SIGINT)
 
@@ -18,7 +20,8 @@ class Signals:
         self._before: dict[int, object] = {}
 
     def watch(self) -> None:
-        """Take over the signals that have their usual handlers. Harmless when called twice, and outside of the main thread."""
+        """Take over the signals that have their usual handlers.
+        Harmless when called twice, and outside of the main thread."""
         if self._before or threading.current_thread() is not threading.main_thread():
             return
         for number in self.WATCHED:

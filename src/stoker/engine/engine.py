@@ -34,7 +34,8 @@ OUTSIDE = "Call this inside `for batch in engine.batches(loader)`."
 class Engine:
     """Runs a training and keeps it. Arguments, all by keyword: see `stoker.engine.config.Config`.
 
-    Raises InvalidSpec (bad arguments), StateError (the folder is in use, or its checkpoint is of something else).
+    Raises InvalidSpec (bad arguments), StateError (the folder is in use,
+    or its checkpoint is of something else).
     """
 
     def __init__(self, **arguments: object) -> None:
@@ -65,7 +66,8 @@ class Engine:
     def setup(self, *things: object, compile: bool = False) -> object:
         """Move models to the device, register all objects, and restore them when the run resumes.
 
-        things: models, optimizers, schedulers, DataLoaders, anything with state_dict and load_state_dict, in any order.
+        things: models, optimizers, schedulers, DataLoaders, anything with state_dict and load_state_dict,
+            in any order.
         compile: compile the models in place.
         Returns the same objects in the same order (a single object without a tuple).
         Raises InvalidSpec for other types, StateError if the checkpoint has different objects.
@@ -82,29 +84,37 @@ class Engine:
         return things[0] if len(things) == 1 else things
 
     def epochs(self, count: int, name: str | None = None) -> Epochs:
-        """Iterate over epochs: `for epoch in engine.epochs(14)` yields 0 to 13, beginning with the epoch that the run has reached.
+        """Iterate over epochs: `for epoch in engine.epochs(14)` yields 0 to 13, beginning with the epoch that
+        the run has reached.
 
         name: name of the loop in checkpoints; by default its number in the script.
         Raises InvalidSpec for a negative count.
         """
         if not isinstance(count, int) or count < 0:
-            raise InvalidSpec(f"engine.epochs({count!r}): the number of epochs must be an integer of at least 0.")
+            raise InvalidSpec(
+                f"engine.epochs({count!r}): the number of epochs must be an integer of at least 0."
+            )
         return Epochs(self._core, count, name)
 
     def batches(self, source: Iterable) -> Batches:
-        """Iterate over micro-batches of this rank, on the device, from the position of the run: `for batch in engine.batches(loader)`.
+        """Iterate over micro-batches of this rank, on the device, from the position of the run:
+        `for batch in engine.batches(loader)`.
 
         source: a DataLoader, a list of batches, or any iterable of batches.
-        The seed and the epoch give the sample order. The position of a sample in the epoch gives its random values.
+        The seed and the epoch give the sample order.
+        The position of a sample in the epoch gives its random values.
         Inside `engine.eval`, every sample appears exactly once over all ranks.
-        A resumed epoch begins at the saved position, so `enumerate` counts from 0 there: count with `engine.steps`.
+        A resumed epoch begins at the saved position, so `enumerate` counts from 0 there:
+        count with `engine.steps`.
         """
         return Batches(self._core, self._core.objects.feeds.get(id(source)) or data.feed(source))
 
     def step(self, loss: torch.Tensor, weight: float | None = None) -> bool:
-        """Run backward; at the end of an accumulation, also step all optimizers. Returns True if the optimizers stepped.
+        """Run backward; at the end of an accumulation, also step all optimizers.
+        Returns True if the optimizers stepped.
 
-        loss: a scalar, the mean over the micro-batch; with `weight`, the sum over `weight` units, for example tokens.
+        loss: a scalar, the mean over the micro-batch; with `weight`, the sum over `weight` units, for
+            example tokens.
         Each micro-batch counts by its size or weight, so the step equals the step of one large batch.
         Raises StateError if the loss is not finite.
         """
@@ -112,13 +122,21 @@ class Engine:
         self._core.gradients.add(loss, optimizers, self._micro(), weight)
         return self._update(optimizers)
 
-    def backward(self, loss: torch.Tensor, *optimizers: Optimizer, weight: float | None = None, retain_graph: bool = False) -> None:
-        """Add the gradients of `loss`, as `step` does. With `optimizers`, only for the parameters of these optimizers (for GANs)."""
+    def backward(
+        self,
+        loss: torch.Tensor,
+        *optimizers: Optimizer,
+        weight: float | None = None,
+        retain_graph: bool = False,
+    ) -> None:
+        """Add the gradients of `loss`, as `step` does.
+        With `optimizers`, only for the parameters of these optimizers (for GANs)."""
         into = list(optimizers) or self._core.objects.optimizers
         self._core.gradients.add(loss, into, self._micro(), weight, only=bool(optimizers), again=retain_graph)
 
     def update(self, *optimizers: Optimizer) -> bool:
-        """At the end of an accumulation, step these optimizers (default: all) and clear their gradients. Returns True if they stepped."""
+        """At the end of an accumulation, step these optimizers (default:
+        all) and clear their gradients. Returns True if they stepped."""
         return self._update(list(optimizers) or self._core.objects.optimizers)
 
     def _micro(self) -> data.Micro:
@@ -134,13 +152,15 @@ class Engine:
         return True
 
     def log(self, **values: object) -> None:
-        """Write numbers to metrics.jsonl, with step and epoch. Never waits for a GPU. Only the values of rank 0 are written."""
+        """Write numbers to metrics.jsonl, with step and epoch. Never waits for a GPU.
+        Only the values of rank 0 are written."""
         if self._core.metrics is not None and not self._core.resuming:
             self._core.metrics.add(self._core.steps, self._core.epoch, values)
 
     @contextmanager
     def eval(self, *models: nn.Module) -> Iterator[None]:
-        """Evaluate inside `with engine.eval(model):`, in evaluation mode and without gradients. Default: all models.
+        """Evaluate inside `with engine.eval(model):`, in evaluation mode and without gradients.
+        Default: all models.
 
         Random numbers drawn inside do not change the random numbers outside.
         """
@@ -160,26 +180,35 @@ class Engine:
             self._core.spent.evaluation += perf_counter() - began - (self._core.spent.total() - before)
 
     def average(self, value: float | torch.Tensor, weight: float = 1.0) -> float:
-        """Return the mean of `value` over all ranks, weighted by `weight` (a number of samples). Call on every rank, after a loop."""
+        """Return the mean of `value` over all ranks, weighted by `weight` (a number of samples).
+        Call on every rank, after a loop."""
         if self._core.world.size > 1 and self._core.evaluating and self._core.inside_batches():
-            raise InvalidSpec("engine.average cannot work inside an evaluation loop: the ranks have different numbers of batches.",
-                              hint="Sum in the loop, then call engine.average(total / count, weight=count).")
+            raise InvalidSpec(
+                (
+                    "engine.average cannot work inside an evaluation loop: "
+                    "the ranks have different numbers of batches."
+                ),
+                hint="Sum in the loop, then call engine.average(total / count, weight=count).",
+            )
         total, weights = self._core.world.add([float(value) * float(weight), float(weight)])
         return total / weights if weights else float("nan")
 
     def save(self, score: float | None = None) -> None:
         """Save a checkpoint at the next boundary: the next batch after an optimizer step, or the next epoch.
 
-        score: larger is better; the best checkpoint is kept in addition to the newest (`export(best=True)` reads it).
+        score: larger is better; the best checkpoint is kept in addition to the newest
+            (`export(best=True)` reads it).
         """
         if not self._core.resuming:
             self._core.keeper.want(None if score is None else float(score))
 
     def keep(self, **values: object) -> object:
-        """Add values to the checkpoints: `best = engine.keep(best=max(best, accuracy))`. Returns the value; for several values, a tuple.
+        """Add values to the checkpoints: `best = engine.keep(best=max(best, accuracy))`.
+        Returns the value; for several values, a tuple.
 
-        Lists, dicts, sets, tensors, arrays and objects with state_dict are restored in place. For numbers and text,
-        `keep` returns the saved value until a resumed run has reached its saved position.
+        Lists, dicts, sets, tensors, arrays and objects with state_dict are restored in place.
+        For numbers and text, `keep` returns the saved value until a
+        resumed run has reached its saved position.
         """
         found = tuple(self._core.kept_value(name, value) for name, value in values.items())
         return found[0] if len(found) == 1 else found
@@ -201,4 +230,6 @@ class Engine:
         best: write the weights of the checkpoint with the best score instead of the current weights.
         Raises StateError if no checkpoint has a score, InvalidSpec for a model that was not passed to setup.
         """
-        return self._core.write_weights(Path(path), model if model is not None else self._core.objects.models[0], best)
+        return self._core.write_weights(
+            Path(path), model if model is not None else self._core.objects.models[0], best
+        )

@@ -1,4 +1,5 @@
-"""The errors of a training: those of Stoker, with the hint as a note, so that Python's own traceback shows what to type."""
+"""The errors of a training: those of Stoker, with the hint as a note, so that Python's own traceback shows
+what to type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a resume is worth: bit-exact, sample-exact or state-only, with the reasons. Never more than was checked."""
+"""What a resume is worth: bit-exact, sample-exact or state-only, with the reasons.
+Never more than was checked."""
 
 from __future__ import annotations
 
@@ -26,23 +27,43 @@ FACTS = {
 def facts(device: torch.device) -> dict[str, object]:
     """What this machine and these versions are."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu()
-    return {"torch": torch.__version__, "python": platform.python_version(), "device": name, "threads": torch.get_num_threads()}
+    return {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": name,
+        "threads": torch.get_num_threads(),
+    }
 
 
 def _cpu() -> str:
     try:
         with open("/proc/cpuinfo") as f:
-            return next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), platform.machine())
+            return next(
+                (line.split(":", 1)[1].strip() for line in f if line.startswith("model name")),
+                platform.machine(),
+            )
     except OSError:
         return platform.machine()
 
 
 def of_kernels(device: torch.device) -> list[tuple[str, str]]:
-    """(grade, reason) where a GPU may add numbers up in another order each time, so that two undisturbed runs differ."""
-    firm = torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
+    """(grade, reason) where a GPU may add numbers up in another order each time,
+    so that two undisturbed runs differ."""
+    firm = (
+        torch.are_deterministic_algorithms_enabled()
+        and not torch.is_deterministic_algorithms_warn_only_enabled()
+    )
     if device.type == "cpu" or firm:
         return []
-    return [(SAMPLE, "the kernels of the GPU may round differently each time; for bit-exact: torch.use_deterministic_algorithms(True)")]
+    return [
+        (
+            SAMPLE,
+            (
+                "the kernels of the GPU may round differently each time; for bit-exact: "
+                "torch.use_deterministic_algorithms(True)"
+            ),
+        )
+    ]
 
 
 def compare(then: dict[str, object], now: dict[str, object]) -> list[tuple[str, str]]:

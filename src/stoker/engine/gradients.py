@@ -1,4 +1,5 @@
-"""From losses to one optimizer step: weighted sums over micro-batches and ranks, divided once, clipped, checked, applied."""
+"""From losses to one optimizer step: weighted sums over micro-batches and ranks, divided once, clipped,
+checked, applied."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from stoker.engine.precision import Precision
 
 
 class Gradients:
-    """What has been added up since the last step of each optimizer. `wishes` are numbers that every rank adds to an exchange."""
+    """What has been added up since the last step of each optimizer.
+    `wishes` are numbers that every rank adds to an exchange."""
 
     def __init__(self, world: World, precision: Precision, clip: float | None, nan: str) -> None:
         self.world = world
@@ -28,17 +30,24 @@ class Gradients:
         self.bad = ""  # about the last step that was skipped
         self.bad_ranks = 0
         self._before: torch.Tensor | None = None
-        self._counted: dict[int, Micro] = {}  # id of an optimizer -> the micro-batch whose weight is in already
+        # id of an optimizer -> the micro-batch whose weight is in already
+        self._counted: dict[int, Micro] = {}
 
     def add(self, loss: torch.Tensor, optimizers: list[Optimizer], micro: Micro, weight: float | None, *,
             only: bool = False, again: bool = False) -> None:
         """backward. loss: the mean over the micro-batch, or with `weight` the sum over that many units.
 
-        only: into the parameters of these optimizers and no others. again: the graph is kept for another backward.
+        only: into the parameters of these optimizers and no others. again: the graph is kept for another
+            backward.
         """
         if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
-            raise InvalidSpec("The loss has no gradient: it does not depend on any parameter.",
-                              hint="Compute the loss from the model's output, outside of torch.no_grad() and without .item() or .detach().")
+            raise InvalidSpec(
+                "The loss has no gradient: it does not depend on any parameter.",
+                hint=(
+                    "Compute the loss from the model's output, outside of torch.no_grad() and without "
+                    ".item() or .detach()."
+                ),
+            )
         if loss.numel() != 1:
             raise InvalidSpec(f"The loss has shape {tuple(loss.shape)}; it must be a scalar.",
                               hint="Use loss.mean(), or loss.sum() with weight=number of entries.")
@@ -53,7 +62,8 @@ class Gradients:
         inputs = [p for o in optimizers for p in _parameters(o) if p.requires_grad] if only else None
         self.precision.scale(scaled).backward(inputs=inputs, retain_graph=again)
         for optimizer in optimizers:
-            if weight is not None or self._counted.get(id(optimizer)) is not micro:  # two losses of one micro-batch are a sum
+            # two losses of one micro-batch are a sum
+            if weight is not None or self._counted.get(id(optimizer)) is not micro:
                 self.weights[id(optimizer)] = self.weights.get(id(optimizer), 0.0) + share
             self._counted[id(optimizer)] = micro
 
@@ -86,7 +96,8 @@ class Gradients:
         return sums[len(weights):]
 
     def _exchange(self, optimizers: list[Optimizer], numbers: list[float]) -> list[float]:
-        """Sum gradients and numbers over the ranks, and learn whether a rank has a loss that is not finite."""
+        """Sum gradients and numbers over the ranks,
+        and learn whether a rank has a loss that is not finite."""
         bad = not self.skips and not math.isfinite(self.loss.item())
         *sums, bad_ranks = self.world.sum_gradients(_all(optimizers), [*numbers, float(bad)])
         self.bad_ranks = int(bad_ranks)
@@ -125,18 +136,24 @@ class Gradients:
             return False
         what = "The gradient" if norm is not None else "The loss"
         value = "on some rank" if seen is None or math.isfinite(seen.item()) else seen.item()
-        raise StateError(f"{what} of step {step:,} is not finite ({value}). {self.first_bad(_all(optimizers))}",
-                         hint='The last checkpoint is not affected. Engine(nan="skip") drops such steps; '
-                              "a lower learning rate or clip=1.0 often prevents them.")
+        raise StateError(
+            f"{what} of step {step:,} is not finite ({value}). {self.first_bad(_all(optimizers))}",
+            hint='The last checkpoint is not affected. Engine(nan="skip") drops such steps; '
+            "a lower learning rate or clip=1.0 often prevents them.",
+        )
 
     def first_bad(self, parameters: list[torch.Tensor]) -> str:
-        """A sentence that names the first parameter that is not finite, or whose gradient is not; `names` is set by the engine."""
+        """A sentence that names the first parameter that is not finite, or whose gradient is not;
+        `names` is set by the engine."""
         for p in parameters:
             if not p.isfinite().all():
                 return f"{self.names.get(p, 'A parameter')} is not finite."
         for p in reversed(parameters):
             if p.grad is not None and not p.grad.isfinite().all():
-                return f"Starting from the loss, the first bad gradient is at {self.names.get(p, 'a parameter')}."
+                return (
+                    "Starting from the loss, the first bad gradient is at "
+                    f"{self.names.get(p, 'a parameter')}."
+                )
         return "All parameters and gradients are finite."
 
     names: dict[torch.Tensor, str] = {}  # noqa: RUF012  # replaced by the engine's own

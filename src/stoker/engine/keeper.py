@@ -1,4 +1,5 @@
-"""The run's folder over its life: chosen and claimed, read, saved into at the right moments, marked finished."""
+"""The run's folder over its life: chosen and claimed, read, saved into at the right moments,
+marked finished."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class Keeper:
         self._last_epochs = 0
 
     def open(self) -> None:
-        """Choose and claim the folder, and read its newest whole checkpoint. Raises what rank 0 raises, on every rank."""
+        """Choose and claim the folder, and read its newest whole checkpoint.
+        Raises what rank 0 raises, on every rank."""
         answer: dict = {}
         if self.world.rank == 0:
             try:
@@ -73,7 +75,9 @@ class Keeper:
 
     def _choose(self) -> Path:
         self.extending = wanted("STOKER_EXTEND")
-        root, said, after = place.choose(place.folder(self.config.folder), self.extending, wanted("STOKER_FRESH"))
+        root, said, after = place.choose(
+            place.folder(self.config.folder), self.extending, wanted("STOKER_FRESH")
+        )
         place.claim(root)
         self.said += [said] if said else []
         left = checkpoint.remove_unfinished(root)
@@ -97,12 +101,20 @@ class Keeper:
         if not self.code_changed or told:
             return
         if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
-            sys.stderr.write(f"stoker: the code changed since step {self.saved.step:,} of {root}. Resume with the new code? [y/N] ")
+            sys.stderr.write(
+                f"stoker: the code changed since step {self.saved.step:,} of {root}. "
+                "Resume with the new code? [y/N] "
+            )
             sys.stderr.flush()
             if sys.stdin.readline().strip().lower() in ("y", "yes"):
                 return
-        raise StateError(f"{root} holds an unfinished run (step {self.saved.step:,}), and the code changed since.",
-                         hint="STOKER_RESUME=1 resumes with the new code; STOKER_FRESH=1 starts from scratch and renames the folder.")
+        raise StateError(
+            f"{root} holds an unfinished run (step {self.saved.step:,}), and the code changed since.",
+            hint=(
+                "STOKER_RESUME=1 resumes with the new code; STOKER_FRESH=1 starts from scratch and renames "
+                "the folder."
+            ),
+        )
 
     def want(self, score: float | None) -> None:
         """A save at the next boundary."""
@@ -122,7 +134,8 @@ class Keeper:
         return monotonic() - self._last_time >= self.every.seconds
 
     def save(self, doc: dict, tensors: dict[str, torch.Tensor], epochs: int, wait: bool) -> None:
-        """Write a checkpoint: in the background, or at once. What could not be written is said, and raised where `wait` asks for it."""
+        """Write a checkpoint: in the background, or at once.
+        What could not be written is said, and raised where `wait` asks for it."""
         if self.off:
             return
         if self.score is not None and (self.best is None or self.score > self.best["score"]):
@@ -134,8 +147,13 @@ class Keeper:
             try:
                 self._writer.save({**doc, "best": self.best}, tensors, wait)
             except OSError as e:
-                raise StateError(f"The checkpoint of step {doc['step']:,} could not be written to {self.root} ({e.strerror or e}).",
-                                 hint="Older checkpoints are intact. Free disk space, then start the same command again.") from e
+                raise StateError(
+                    (
+                        f"The checkpoint of step {doc['step']:,} could not be written to {self.root} "
+                        f"({e.strerror or e})."
+                    ),
+                    hint="Older checkpoints are intact. Free disk space, then start the same command again.",
+                ) from e
         self._last_time = monotonic()
 
     def need_space(self, tensors: dict[str, torch.Tensor]) -> None:
@@ -143,8 +161,10 @@ class Keeper:
         needed = 2 * sum(t.numel() * t.element_size() for t in tensors.values())
         if self.world.rank == 0 and place.free_bytes(self.root) < needed:
             free = place.free_bytes(self.root)
-            raise StateError(f"{self.root} has {free / 1e9:.2f} GB free; two checkpoints need {needed / 1e9:.2f} GB.",
-                             hint='Free disk space, or use a folder on another disk: Engine(folder=...).')
+            raise StateError(
+                f"{self.root} has {free / 1e9:.2f} GB free; two checkpoints need {needed / 1e9:.2f} GB.",
+                hint="Free disk space, or use a folder on another disk: Engine(folder=...).",
+            )
 
     def wait(self) -> None:
         """Until no save is under way."""
@@ -155,7 +175,10 @@ class Keeper:
     def _tell_failure(self) -> None:
         self._writer.wait()
         if self._writer.failed:
-            say(f"a checkpoint could not be written ({self._writer.failed.strerror}); the training continues, older checkpoints are intact")
+            say(
+                f"a checkpoint could not be written ({self._writer.failed.strerror}); "
+                "the training continues, older checkpoints are intact"
+            )
             self._writer.failed = None
 
     def _prune(self) -> None:

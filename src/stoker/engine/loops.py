@@ -1,7 +1,10 @@
-"""The two loops of a training: `engine.epochs` and `engine.batches`. They know where they are, and where a resumed run goes on.
+"""The two loops of a training: `engine.epochs` and `engine.batches`.
+They know where they are, and where a resumed run goes on.
 
-A loop's key is its path: which loop of which element of which loop. It is the same in every start of a script, and random numbers are
-derived from it. A resumed script runs the code before its position again; what it changes is overwritten when the position is reached.
+A loop's key is its path: which loop of which element of which loop.
+It is the same in every start of a script, and random numbers are derived from it.
+A resumed script runs the code before its position again;
+what it changes is overwritten when the position is reached.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ DROPS = {"POP_TOP", "POP_ITER", "END_FOR", "DELETE_FAST", "DELETE_NAME", "STORE_
 
 
 class Spot:
-    """Where an open loop stands. The list of open loops holds these, not the loops: a loop that is left has to die at once to notice it."""
+    """Where an open loop stands. The list of open loops holds these, not the loops:
+    a loop that is left has to die at once to notice it."""
 
     def __init__(self, key: str, loop: Loop) -> None:
         self.key = key
@@ -150,7 +154,8 @@ class Loop:
 
 
 def _by_break(frame: object) -> bool:
-    """Is the loop's frame dropping the iterator by itself (break, return), not because an exception passes through?"""
+    """Is the loop's frame dropping the iterator by itself (break, return),
+    not because an exception passes through?"""
     code = frame.f_code.co_code
     at = frame.f_lasti
     return 0 <= at < len(code) and dis.opname[code[at]] in DROPS
@@ -180,8 +185,13 @@ class Epochs(Loop):
         else:
             engine.position.advance(self)
             if engine.resuming:
-                raise StateError(f"The checkpoint was made in loop {engine.position.at}, which this script does not reach.",
-                                 hint="STOKER_FRESH=1 starts from scratch and renames the old folder.")
+                raise StateError(
+                    (
+                        f"The checkpoint was made in loop {engine.position.at}, which this script does not "
+                        "reach."
+                    ),
+                    hint="STOKER_FRESH=1 starts from scratch and renames the old folder.",
+                )
             engine.end_of_epoch(self)
             self.spot.item += 1
         if self.spot.item >= self.total:
@@ -248,7 +258,15 @@ class Batches(Loop):
         self.feed.begin(engine.epoch)
         items = self.feed.items(self.place, start)
         items = self.feed.agreed(items, engine.world) if engine.world.size > 1 else items
-        shared = micros(items, self.feed.size, start, window, rank=engine.world.rank, ranks=engine.world.size, ghosts=not engine.evaluating)
+        shared = micros(
+            items,
+            self.feed.size,
+            start,
+            window,
+            rank=engine.world.rank,
+            ranks=engine.world.size,
+            ghosts=not engine.evaluating,
+        )
         self._source = engine.on_device(self.feed.batches(self.place, shared), self.feed.ahead())
         engine.batches_begin()
 

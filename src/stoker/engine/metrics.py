@@ -28,9 +28,11 @@ def path(root: Path) -> Path:
 
 
 def opened(root: Path, log: dict | None, sinks: tuple[str, ...]) -> Metrics:
-    """The log of this start. log: what the checkpoint says of it; under Stoker each attempt has a file, `before` names the earlier ones.
+    """The log of this start. log: what the checkpoint says of it;
+    under Stoker each attempt has a file, `before` names the earlier ones.
 
-    sinks: names of what is fed from it too; each gets the lines of earlier starts first. Raises InvalidSpec where its package is missing.
+    sinks: names of what is fed from it too; each gets the lines of earlier starts first. Raises
+        InvalidSpec where its package is missing.
     """
     at = path(root)
     log = log or {"path": str(at), "bytes": 0}
@@ -69,7 +71,8 @@ class Metrics:
         self._flushed = monotonic()
 
     def add(self, step: int, epoch: int, values: dict[str, object]) -> None:
-        """Remember a line. Tensors are held as they are until the next flush; on a CPU they are numbers at once."""
+        """Remember a line. Tensors are held as they are until the next flush;
+        on a CPU they are numbers at once."""
         for name, value in values.items():
             if isinstance(value, torch.Tensor):
                 values[name] = value.item() if value.device.type == "cpu" else value.detach().clone()
@@ -79,8 +82,15 @@ class Metrics:
 
     def flush(self) -> int:
         """Write what is held. Returns the size of the file."""
-        lines = [{"step": step, "epoch": epoch, "at": round(at, 3), **{name: _number(v) for name, v in values.items()}}
-                 for step, epoch, at, values in self._held]
+        lines = [
+            {
+                "step": step,
+                "epoch": epoch,
+                "at": round(at, 3),
+                **{name: _number(v) for name, v in values.items()},
+            }
+            for step, epoch, at, values in self._held
+        ]
         self._held = []
         if lines:
             os.write(self._fd, "".join(f"{json.dumps(line)}\n" for line in lines).encode())

@@ -1,4 +1,5 @@
-"""Everything that a checkpoint holds, by name: what was set up and what is kept. Collected into one document, restored from it."""
+"""Everything that a checkpoint holds, by name: what was set up and what is kept.
+Collected into one document, restored from it."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Objects:
         self._counts: dict[str, int] = {}
 
     def add(self, things: tuple[object, ...]) -> list[str]:
-        """Register what is new; models come first, whatever the order. Returns the new names. Raises InvalidSpec."""
+        """Register what is new; models come first, whatever the order. Returns the new names.
+        Raises InvalidSpec."""
         kinds = [kind_of(thing, n) for n, thing in enumerate(things, 1)]
         named = []
         for first in ("model", "optimizer", "loader", "object"):
@@ -51,13 +53,22 @@ class Objects:
     def _register(self, name: str, kind: str, thing: object) -> None:
         if kind == "model":
             self.models.append(thing)
-            self.parameter_names.update({p: f"{name}.{n}" for n, p in thing.named_parameters() if p not in self.parameter_names})
+            self.parameter_names.update(
+                {p: f"{name}.{n}" for n, p in thing.named_parameters() if p not in self.parameter_names}
+            )
             self._states[name] = ModelState(name, thing)
         elif kind == "optimizer":
-            strangers = [p for group in thing.param_groups for p in group["params"] if p not in self.parameter_names]
+            strangers = [
+                p for group in thing.param_groups for p in group["params"] if p not in self.parameter_names
+            ]
             if strangers:
-                raise InvalidSpec(f"{name} ({type(thing).__name__}) has {len(strangers)} parameters of models not given to setup.",
-                                  hint="Give all models of an optimizer to setup.")
+                raise InvalidSpec(
+                    (
+                        f"{name} ({type(thing).__name__}) has {len(strangers)} parameters of models not "
+                        "given to setup."
+                    ),
+                    hint="Give all models of an optimizer to setup.",
+                )
             self.optimizers.append(thing)
             self._states[name] = OptimizerState(name, thing, self.parameter_names)
         elif kind == "loader":
@@ -67,7 +78,8 @@ class Objects:
             self._states[name] = ObjectState(name, thing)
 
     def measure_schedules(self, window: int) -> None:
-        """Tell schedules with lengths in epochs or samples about the first loader. window: micro-batches in an optimizer step."""
+        """Tell schedules with lengths in epochs or samples about the first loader. window:
+        micro-batches in an optimizer step."""
         loader = next((feed.source for feed in self.feeds.values()), None)
         for thing in self._known.values():
             if isinstance(thing, Schedule) and not thing.bound and loader is not None:
@@ -86,10 +98,16 @@ class Objects:
 
     def _numbers(self) -> list[torch.Tensor]:
         """The parameters of all models that are not whole numbers."""
-        return [p.detach() for model in self.models for p in model.parameters() if p.is_floating_point() and p.numel()]
+        return [
+            p.detach()
+            for model in self.models
+            for p in model.parameters()
+            if p.is_floating_point() and p.numel()
+        ]
 
     def finite(self) -> bool:
-        """Are all parameters finite? The least and the largest of a tensor say so in one fast pass: both are NaN where one number is."""
+        """Are all parameters finite? The least and the largest of a tensor say so in one fast pass:
+        both are NaN where one number is."""
         edges = [edge.double() for p in self._numbers() for edge in torch.aminmax(p)]
         return not edges or bool(torch.stack(edges).isfinite().all())
 
@@ -103,36 +121,63 @@ class Objects:
         return {name: feed.fingerprint() for name, feed in feeds.items() if isinstance(feed, data.Feed)}
 
     def collect(self, world: World) -> tuple[dict, dict[str, torch.Tensor]]:
-        """(document, tensors). Kept values of every rank are in it; the rest is rank 0's, as all ranks have the same. Raises StateError."""
+        """(document, tensors). Kept values of every rank are in it;
+        the rest is rank 0's, as all ranks have the same. Raises StateError."""
         tensors: dict[str, torch.Tensor] = {}
         try:
             body = {name: tree.encode(state.collect(), tensors, name) for name, state in self._states.items()}
             kept_tensors: dict[str, torch.Tensor] = {}
-            kept = {name: tree.encode(value.collect(), kept_tensors, name) for name, value in self.kept.items()}
+            kept = {
+                name: tree.encode(value.collect(), kept_tensors, name) for name, value in self.kept.items()
+            }
         except tree.Unsaveable as e:
-            raise StateError(f"{e.args[0]} is a {e.args[1]}, which a checkpoint cannot store.", hint=STATEFUL) from None
-        of_ranks = [(kept, kept_tensors)] if world.size == 1 else [_unpack(part) for part in world.gather(_pack(kept, kept_tensors))]
+            raise StateError(
+                f"{e.args[0]} is a {e.args[1]}, which a checkpoint cannot store.", hint=STATEFUL
+            ) from None
+        of_ranks = (
+            [(kept, kept_tensors)]
+            if world.size == 1
+            else [_unpack(part) for part in world.gather(_pack(kept, kept_tensors))]
+        )
         for rank, (_, own) in enumerate(of_ranks):
             tensors.update({f"kept{rank}/{name}": t for name, t in own.items()})
         for name, tensor in tensors.items():
             if not safefile.known(tensor):
-                raise StateError(f"{name} is a tensor of {tensor.dtype}, {tensor.layout}, which a checkpoint cannot store.", hint=STATEFUL)
+                raise StateError(
+                    (
+                        f"{name} is a tensor of {tensor.dtype}, {tensor.layout}, which a checkpoint cannot "
+                        "store."
+                    ),
+                    hint=STATEFUL,
+                )
         return {"objects": body, "kept": [each for each, _ in of_ranks]}, tensors
 
     def restore(self, doc: dict, tensors: dict[str, torch.Tensor], names: list[str]) -> None:
         """Put back the objects of these names. Raises StateError for a checkpoint of other objects."""
         for name in names:
             if name not in doc["objects"]:
-                raise StateError(f"The checkpoint has no {name}: this script sets up different objects than at the start of the run.",
-                                 hint=OTHER)
+                raise StateError(
+                    (
+                        f"The checkpoint has no {name}: this script sets up different objects than at the "
+                        "start of the run."
+                    ),
+                    hint=OTHER,
+                )
             state = self._states[name]
-            state.restore(tree.decode(doc["objects"][name], tensors, self.device if isinstance(state, ObjectState) else None))
+            state.restore(
+                tree.decode(
+                    doc["objects"][name], tensors, self.device if isinstance(state, ObjectState) else None
+                )
+            )
 
     def restore_all(self, doc: dict, tensors: dict[str, torch.Tensor]) -> None:
         """Put everything back; each object of the checkpoint has to be set up. Raises StateError."""
         for name in doc["objects"]:
             if name not in self._states:
-                raise StateError(f"The checkpoint has {name}, which this script does not set up before the loop.", hint=OTHER)
+                raise StateError(
+                    f"The checkpoint has {name}, which this script does not set up before the loop.",
+                    hint=OTHER,
+                )
         self.restore(doc, tensors, list(self._states))
 
     def kept_of(self, doc: dict, tensors: dict[str, torch.Tensor], rank: int) -> dict[str, object]:
@@ -144,7 +189,11 @@ class Objects:
 
 def _pack(body: dict, tensors: dict[str, torch.Tensor]) -> bytes:
     text = json.dumps(body).encode()
-    return len(text).to_bytes(8, "little") + text + save_bytes({name: t.cpu().contiguous().clone() for name, t in tensors.items()})
+    return (
+        len(text).to_bytes(8, "little")
+        + text
+        + save_bytes({name: t.cpu().contiguous().clone() for name, t in tensors.items()})
+    )
 
 
 def _unpack(data: bytes) -> tuple[dict, dict[str, torch.Tensor]]:

@@ -1,7 +1,8 @@
 """Which samples make which batch: the user's sampler and batch sampler, run under a derived seed.
 
-A batch is the number of its place in the epoch. To go on at batch n costs nothing for the samplers of torch; samplers of the user's own
-are asked for their indices again, and only indices are skipped.
+A batch is the number of its place in the epoch.
+To go on at batch n costs nothing for the samplers of torch;
+samplers of the user's own are asked for their indices again, and only indices are skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ Indices = torch.Tensor | list | int
 
 
 def own_order(loader: DataLoader, place: int) -> seeds.Isolated | None:
-    """What the user's own sampler or batch sampler draws in an epoch; None where the order is that of torch's samplers."""
+    """What the user's own sampler or batch sampler draws in an epoch;
+    None where the order is that of torch's samplers."""
     seed = seeds.mix(place, 0)
     for holder in (loader, loader.sampler, loader.batch_sampler):
         seeds.seed_own(holder, seed)
@@ -31,7 +33,9 @@ def _own_batches(loader: DataLoader) -> bool:
     return loader.batch_sampler is not None and type(loader.batch_sampler) is not BatchSampler
 
 
-def index_batches(loader: DataLoader, place: int, skip: int, own: seeds.Isolated | None = None) -> Iterator[Indices]:
+def index_batches(
+    loader: DataLoader, place: int, skip: int, own: seeds.Isolated | None = None
+) -> Iterator[Indices]:
     """The indices of batch `skip` and of those after it, of a loader over a map-style dataset.
 
     place: what order is derived from. own: what `own_order` gave.
@@ -48,7 +52,8 @@ def index_batches(loader: DataLoader, place: int, skip: int, own: seeds.Isolated
 
 
 def _shuffled(loader: DataLoader) -> bool | None:
-    """Is an epoch each sample once, shuffled or in order, as the samplers of torch say it? None for others."""
+    """Is an epoch each sample once, shuffled or in order,
+    as the samplers of torch say it? None for others."""
     sampler = loader.sampler
     if type(sampler) is DistributedSampler:  # Engine shares out batches itself
         return sampler.shuffle
@@ -62,7 +67,11 @@ def _shuffled(loader: DataLoader) -> bool | None:
 def _whole_order(loader: DataLoader, seed: int) -> torch.Tensor:
     """The order of an epoch as one tensor."""
     count = len(loader.dataset)
-    return torch.randperm(count, generator=torch.Generator().manual_seed(seed)) if _shuffled(loader) else torch.arange(count)
+    return (
+        torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+        if _shuffled(loader)
+        else torch.arange(count)
+    )
 
 
 def _cut(order: torch.Tensor, size: int, drop: bool, skip: int) -> Iterator[torch.Tensor]:
@@ -79,6 +88,7 @@ def _cut_drawn(indices: Iterator, size: int, drop: bool) -> Iterator[list]:
 
 
 def plain_values(sampler: object) -> dict[str, object]:
-    """The counters and settings that a sampler holds as plain values: state, where its __iter__ changes them."""
+    """The counters and settings that a sampler holds as plain values:
+    state, where its __iter__ changes them."""
     own = getattr(sampler, "__dict__", {})
     return {name: value for name, value in own.items() if isinstance(value, int | float | str | bool | None)}

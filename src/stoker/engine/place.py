@@ -1,7 +1,8 @@
 """Which folder this run saves into, who owns it, and what is found there.
 
-The run's own folder under Stoker; else runs/<script>-<hash of its path and arguments>. A finished run's folder is left alone: the next
-start takes a new one. Each folder has one owner at a time, by a lock that ends with its process.
+The run's own folder under Stoker; else runs/<script>-<hash of its path and arguments>.
+A finished run's folder is left alone: the next start takes a new one.
+Each folder has one owner at a time, by a lock that ends with its process.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from stoker.engine.errors import InvalidSpec, StateError
 RUN = "run.json"  # {"finished": bool, "script": ..., "starts": n}
 LOCK = "lock"
 _made: dict[str, int] = {}  # default folders of this process: a second Engine of a script gets one of its own
-_locks: dict[str, int] = {}  # of this process, by folder: open files; a notebook cell that runs again takes over its own
+# of this process, by folder: open files; a notebook cell that runs again takes over its own
+_locks: dict[str, int] = {}
 
 
 def main_file() -> Path | None:
@@ -31,14 +33,18 @@ def main_file() -> Path | None:
 
 
 def folder(asked: str | None) -> Path:
-    """Where this run belongs, before it is known whether it is finished. Raises InvalidSpec in a notebook that names none."""
+    """Where this run belongs, before it is known whether it is finished.
+    Raises InvalidSpec in a notebook that names none."""
     if asked is not None:
         return Path(asked)
     named, script = os.environ.get("STOKER_RUN_DIR"), main_file()
     if named:
         base = Path(named) / CHECKPOINTS
     elif script is None:
-        raise InvalidSpec("There is no script name to derive a folder name from.", hint='Choose a folder: Engine(folder="runs/first").')
+        raise InvalidSpec(
+            "There is no script name to derive a folder name from.",
+            hint='Choose a folder: Engine(folder="runs/first").',
+        )
     else:
         text = "\0".join([str(script), *sys.argv[1:]])
         base = Path("runs") / f"{script.stem}-{blake2b(text.encode(), digest_size=4).hexdigest()}"
@@ -47,7 +53,8 @@ def folder(asked: str | None) -> Path:
 
 
 def choose(base: Path, extend: bool, fresh: bool) -> tuple[Path, str, str]:
-    """(the folder to use, a sentence about one that was moved aside or left alone, the name of the finished one that it follows)."""
+    """(the folder to use, a sentence about one that was moved aside or left alone, the name of the finished
+    one that it follows)."""
     last, n, after = base, 2, ""
     while (following := base.with_name(f"{base.name}-{n}")).exists():
         if (read_json(following / RUN) or {}).get("after") == last.name:
@@ -82,7 +89,8 @@ def mark(root: Path, **facts: object) -> None:
 
 
 def claim(root: Path) -> None:
-    """Become the owner of the folder until this process ends. Raises StateError, which names the owner, if another process is."""
+    """Become the owner of the folder until this process ends.
+    Raises StateError, which names the owner, if another process is."""
     name = str(root.resolve())
     if name in _locks:
         return
@@ -100,7 +108,11 @@ def claim(root: Path) -> None:
         raise StateError(f"{root} is in use by {holder or 'another process'}.",
                          hint="Wait for that process, stop it, or use another folder.") from None
     os.ftruncate(fd, 0)
-    os.pwrite(fd, f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode(), 0)
+    os.pwrite(
+        fd,
+        f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode(),  # noqa: E501
+        0,
+    )
     _locks[name] = fd
 
 
@@ -115,17 +127,27 @@ def free_bytes(root: Path) -> int:
 
 
 def code_hashes(script: Path | None) -> dict[str, str]:
-    """File -> hash, of the script and of the modules that it has imported from its own folder; empty without a script."""
+    """File -> hash, of the script and of the modules that it has imported from its own folder;
+    empty without a script."""
     if script is None:
         return {}
     here = f"{script.parent}{os.sep}"
-    loaded = {os.path.abspath(m.__dict__.get("__file__") or "") for m in list(sys.modules.values()) if hasattr(m, "__dict__")}
-    own = {path for path in loaded if path.startswith(here) and path.endswith(".py") and "site-packages" not in path}
+    loaded = {
+        os.path.abspath(m.__dict__.get("__file__") or "")
+        for m in list(sys.modules.values())
+        if hasattr(m, "__dict__")
+    }
+    own = {
+        path
+        for path in loaded
+        if path.startswith(here) and path.endswith(".py") and "site-packages" not in path
+    }
     return {os.path.relpath(path, script.parent): _hash(Path(path)) for path in sorted({str(script), *own})}
 
 
 def code_changed(script: Path | None, then: dict[str, str]) -> bool:
-    """Is one of these files another now? What is imported later than a checkpoint's files were is no change."""
+    """Is one of these files another now? What is imported later than
+    a checkpoint's files were is no change."""
     return script is not None and any(_hash(script.parent / name) != digest for name, digest in then.items())
 
 

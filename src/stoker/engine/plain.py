@@ -5,7 +5,8 @@
         ...
         stoker.save_checkpoint("checkpoint", epoch, model, optimizer, schedule=schedule)
 
-The path is a folder of checkpoints as Engine writes them: complete or absent, hashed, safetensors and JSON, never pickle.
+The path is a folder of checkpoints as Engine writes them:
+complete or absent, hashed, safetensors and JSON, never pickle.
 """
 
 from __future__ import annotations
@@ -32,13 +33,23 @@ Modules = nn.Module | Sequence[nn.Module]
 Optimizers = Optimizer | Sequence[Optimizer]
 
 
-def save_checkpoint(path: str | Path, epoch: int, modules: Modules, optimizers: Optimizers = (), safe_replacement: bool = True,
-                    **more: object) -> None:
-    """Save these objects, and the random states of torch, random and numpy. If this fails, the previous checkpoint is unchanged.
+def save_checkpoint(
+    path: str | Path,
+    epoch: int,
+    modules: Modules,
+    optimizers: Optimizers = (),
+    safe_replacement: bool = True,
+    **more: object,
+) -> None:
+    """Save these objects, and the random states of torch, random and numpy.
+    If this fails, the previous checkpoint is unchanged.
 
-    path: a folder. epoch: the number of the epoch that has just ended. modules, optimizers: one object, or a list.
-    more: schedulers and other objects with state_dict; lists, dicts, sets, tensors and arrays. Put numbers into a dict.
-    safe_replacement: has no effect, because replacement is always safe. With several ranks, only rank 0 writes.
+    path: a folder. epoch: the number of the epoch that has just ended. modules, optimizers: one object,
+        or a list.
+    more: schedulers and other objects with state_dict; lists, dicts, sets, tensors and arrays. Put
+        numbers into a dict.
+    safe_replacement: has no effect, because replacement is always safe. With several ranks, only rank 0
+        writes.
     Raises InvalidSpec for an object that cannot be saved, StateError if the checkpoint could not be written.
     """
     if not safe_replacement:
@@ -54,23 +65,36 @@ def save_checkpoint(path: str | Path, epoch: int, modules: Modules, optimizers: 
         raise InvalidSpec(f"{e.args[0]} is a {e.args[1]}, which a checkpoint cannot hold.") from None
     odd = next((name for name, tensor in tensors.items() if not safefile.known(tensor)), None)
     if odd is not None:
-        raise InvalidSpec(f"{odd} is a tensor of {tensors[odd].dtype}, {tensors[odd].layout}, which a checkpoint cannot hold.")
+        raise InvalidSpec(
+            f"{odd} is a tensor of {tensors[odd].dtype}, {tensors[odd].layout}, which a checkpoint cannot "
+            "hold."
+        )
     try:
         root.mkdir(parents=True, exist_ok=True)
         checkpoint.remove_unfinished(root)
         doc = {"step": checkpoint.following(root), "epoch": epoch, "objects": body}
         checkpoint.write(root, doc, {name: t.cpu().contiguous() for name, t in tensors.items()})
     except OSError as e:
-        raise StateError(f"The checkpoint of epoch {epoch} could not be written to {root} ({e.strerror or e}).",
-                         hint="The checkpoint before it is complete.") from e
+        raise StateError(
+            f"The checkpoint of epoch {epoch} could not be written to {root} ({e.strerror or e}).",
+            hint="The checkpoint before it is complete.",
+        ) from e
     checkpoint.prune(root, KEPT, None)
 
 
-def load_checkpoint(path: str | Path, default_epoch: int, modules: Modules, optimizers: Optimizers = (), verbose: bool = True,
-                    **more: object) -> int:
-    """Restore what `save_checkpoint` wrote. Returns the next epoch (one after the saved one), or `default_epoch` without a checkpoint.
+def load_checkpoint(
+    path: str | Path,
+    default_epoch: int,
+    modules: Modules,
+    optimizers: Optimizers = (),
+    verbose: bool = True,
+    **more: object,
+) -> int:
+    """Restore what `save_checkpoint` wrote. Returns the next epoch (one after the saved one), or
+    `default_epoch` without a checkpoint.
 
-    The arguments are those of `save_checkpoint`. A damaged checkpoint is reported, and the previous checkpoint is used.
+    The arguments are those of `save_checkpoint`.
+    A damaged checkpoint is reported, and the previous checkpoint is used.
     If the checkpoint has different objects, raises StateError and changes nothing.
     """
     states = _states(modules, optimizers, more)
@@ -89,14 +113,17 @@ def load_checkpoint(path: str | Path, default_epoch: int, modules: Modules, opti
     if missing:
         raise StateError(f"The checkpoint {saved.path} and the arguments of load_checkpoint do not agree: "
                          f"only one of the two has {missing[0]}.")
-    _all_or_nothing(states, {name: tree.decode(each, saved.tensors, _home(states[name])) for name, each in body.items()})
+    _all_or_nothing(
+        states, {name: tree.decode(each, saved.tensors, _home(states[name])) for name, each in body.items()}
+    )
     if verbose:
         say(f"loaded epoch {saved.doc['epoch']} from {saved.path}")
     return saved.doc["epoch"] + 1
 
 
 def _home(state: object) -> torch.device | None:
-    """Where tensors that were on a GPU go. Models and optimizers copy theirs from the CPU to their own place."""
+    """Where tensors that were on a GPU go.
+    Models and optimizers copy theirs from the CPU to their own place."""
     copies = isinstance(state, ModelState | OptimizerState) or not torch.cuda.is_available()
     return None if copies else torch.device("cuda", torch.cuda.current_device())
 
@@ -120,7 +147,12 @@ class _Random:
 
     def state_dict(self) -> dict:
         gpu = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
-        return {"torch": torch.get_rng_state(), "random": random.getstate(), "numpy": numpy.random.get_state(), "gpu": gpu}
+        return {
+            "torch": torch.get_rng_state(),
+            "random": random.getstate(),
+            "numpy": numpy.random.get_state(),
+            "gpu": gpu,
+        }
 
     def load_state_dict(self, state: dict) -> None:
         torch.set_rng_state(state["torch"])
@@ -138,12 +170,17 @@ def _states(modules: Modules, optimizers: Optimizers, more: dict[str, object]) -
     states: dict[str, object] = {}
     for n, model in enumerate(models, 1):
         if not isinstance(model, nn.Module):
-            raise InvalidSpec(f"modules holds a {type(model).__name__}: it takes one torch module, or a list of them.")
+            raise InvalidSpec(
+                f"modules holds a {type(model).__name__}: it takes one torch module, or a list of them."
+            )
         names |= {p: f"module{n}.{name}" for name, p in model.named_parameters()}
         states[f"module{n}"] = ModelState(f"module{n}", model)
     for n, optimizer in enumerate(movers, 1):
         if not isinstance(optimizer, Optimizer):
-            raise InvalidSpec(f"optimizers holds a {type(optimizer).__name__}: it takes one torch optimizer, or a list of them.")
+            raise InvalidSpec(
+                f"optimizers holds a {type(optimizer).__name__}: it takes one torch optimizer, or a list "
+                "of them."
+            )
         states[f"optimizer{n}"] = OptimizerState(f"optimizer{n}", optimizer, names)
     for name, value in more.items():
         if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
@@ -164,5 +201,8 @@ def _other_rank() -> bool:
 def _folder(path: str | Path) -> Path:
     root = Path(path)
     if root.exists() and not root.is_dir():
-        raise StateError(f"{root} is a file; checkpoints go into a folder.", hint="Name another path, or move the file away.")
+        raise StateError(
+            f"{root} is a file; checkpoints go into a folder.",
+            hint="Name another path, or move the file away.",
+        )
     return root

@@ -1,4 +1,5 @@
-"""In which numbers forward and backward compute. `Precision` itself is fp32, so the loop needs no branch for it."""
+"""In which numbers forward and backward compute.
+`Precision` itself is fp32, so the loop needs no branch for it."""
 
 from __future__ import annotations
 

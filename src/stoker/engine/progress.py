@@ -1,4 +1,5 @@
-"""What a training prints about itself: a bar on a terminal, a line per epoch elsewhere; and how far it was when it was killed."""
+"""What a training prints about itself: a bar on a terminal, a line per epoch elsewhere;
+and how far it was when it was killed."""
 
 from __future__ import annotations
 
@@ -29,7 +30,12 @@ class Spent:
 
     def since(self, other: Spent) -> Spent:
         """What was added since `other`."""
-        return Spent(self.data - other.data, self.exchange - other.exchange, self.save - other.save, self.evaluation - other.evaluation)
+        return Spent(
+            self.data - other.data,
+            self.exchange - other.exchange,
+            self.save - other.save,
+            self.evaluation - other.evaluation,
+        )
 
     def copy(self) -> Spent:
         return Spent(self.data, self.exchange, self.save, self.evaluation)
@@ -100,11 +106,19 @@ class Progress:
         self.clear()
         wall = max(perf_counter() - self._began, 1e-9)
         parts = spent.since(self._spent)
-        shares = {"data": parts.data, "compute": wall - parts.total(), "exchange": parts.exchange, "save": parts.save,
-                  "evaluation": parts.evaluation}
+        shares = {
+            "data": parts.data,
+            "compute": wall - parts.total(),
+            "exchange": parts.exchange,
+            "save": parts.save,
+            "evaluation": parts.evaluation,
+        }
         split = ", ".join(f"{name} {100 * s / wall:.0f} %" for name, s in shares.items() if s / wall >= 0.005)
         rate = (samples - self._samples) / wall
-        say(f"{where}: {wall:.1f} s, {rate:,.0f} samples/s{'' if loss is None else f', loss {loss:.4g}'} ({split})")
+        say(
+            f"{where}: {wall:.1f} s, {rate:,.0f} samples/s{'' if loss is None else f', loss {loss:.4g}'} "
+            f"({split})"
+        )
 
 
 def clock(seconds: float) -> str:

@@ -4,7 +4,8 @@
     schedule.step()    # after each optimizer step; a Trainer does it
 
 A schedule counts optimizer steps and nothing else, so accumulation and the number of ranks do not change it.
-Sources: cosine, Loshchilov and Hutter 2016 (arXiv 1608.03983), without restarts; linear warm-up, Goyal et al. 2017 (arXiv 1706.02677).
+Sources: cosine, Loshchilov and Hutter 2016 (arXiv 1608.03983), without restarts;
+linear warm-up, Goyal et al. 2017 (arXiv 1706.02677).
 """
 
 from __future__ import annotations
@@ -22,13 +23,18 @@ UNITS = {"step": "steps", "ep": "epochs", "sample": "samples"}
 
 
 class Schedule:
-    """A learning rate as a function of optimizer steps. It has state_dict and load_state_dict; give it to `engine.setup`.
+    """A learning rate as a function of optimizer steps. It has state_dict and load_state_dict;
+    give it to `engine.setup`.
 
-    An Engine or a Trainer sets the length of an epoch with `bind`. In your own loop, call `bind(loader)` if a length is in epochs or
-    samples. Lengths come from the current code, and the number of steps from the checkpoint. So a longer run gets a longer curve.
+    An Engine or a Trainer sets the length of an epoch with `bind`.
+    In your own loop, call `bind(loader)` if a length is in epochs or samples.
+    Lengths come from the current code, and the number of steps from the checkpoint.
+    So a longer run gets a longer curve.
     """
 
-    def __init__(self, optimizer: Optimizer, lengths: dict[str, Length], shape: Callable[[int, dict[str, int]], float]) -> None:
+    def __init__(
+        self, optimizer: Optimizer, lengths: dict[str, Length], shape: Callable[[int, dict[str, int]], float]
+    ) -> None:
         """lengths: name -> length. shape: (step, lengths in steps) -> factor of the rate after warm-up."""
         self.optimizer = optimizer
         self.steps = 0
@@ -45,7 +51,8 @@ class Schedule:
         return bool(self._lengths)
 
     def bind(self, loader: object, window: int = 1) -> None:
-        """Set the length of an epoch: `window` batches make one optimizer step. Raises InvalidSpec if the loader has no length."""
+        """Set the length of an epoch: `window` batches make one optimizer step.
+        Raises InvalidSpec if the loader has no length."""
         size = getattr(loader, "batch_size", None) or 0
         try:
             batches = len(loader)
@@ -56,9 +63,15 @@ class Schedule:
     def _measure(self, steps_per_epoch: int, samples_per_step: int) -> None:
         for name, (number, unit) in self._asked.items():
             if (unit == "epochs" and not steps_per_epoch) or (unit == "samples" and not samples_per_step):
-                raise InvalidSpec(f"The schedule's {name} is in {unit}, but the loader does not report their number.",
-                                  hint='Give it in steps, as "500step".')
-            steps = {"steps": number, "epochs": number * steps_per_epoch, "samples": number / max(samples_per_step, 1)}[unit]
+                raise InvalidSpec(
+                    f"The schedule's {name} is in {unit}, but the loader does not report their number.",
+                    hint='Give it in steps, as "500step".',
+                )
+            steps = {
+                "steps": number,
+                "epochs": number * steps_per_epoch,
+                "samples": number / max(samples_per_step, 1),
+            }[unit]
             self._lengths[name] = math.ceil(steps - 1e-9)
         self._apply()
 
@@ -67,13 +80,18 @@ class Schedule:
         warm = self._lengths["warmup"]
         if self.steps < warm:
             return (self.steps + 1) / warm
-        return self._shape(self.steps - warm, {**self._lengths, "total": self._lengths.get("total", 0) - warm})
+        return self._shape(
+            self.steps - warm, {**self._lengths, "total": self._lengths.get("total", 0) - warm}
+        )
 
     def step(self) -> None:
-        """Count one optimizer step and set the rates. Raises InvalidSpec if a length is in epochs or samples and `bind` was not called."""
+        """Count one optimizer step and set the rates.
+        Raises InvalidSpec if a length is in epochs or samples and `bind` was not called."""
         if not self.bound:
-            raise InvalidSpec("The schedule has a length in epochs or samples, but does not know the length of an epoch.",
-                              hint="Give it to engine.setup together with the loader, or call schedule.bind(loader).")
+            raise InvalidSpec(
+                "The schedule has a length in epochs or samples, but does not know the length of an epoch.",
+                hint="Give it to engine.setup together with the loader, or call schedule.bind(loader).",
+            )
         self.steps += 1
         self._apply()
 
@@ -102,7 +120,8 @@ class Schedule:
 
 
 def cosine(optimizer: Optimizer, total: Length, *, warmup: Length = 0, floor: float = 0.0) -> Schedule:
-    """Half a cosine, from the optimizer's rate down to `floor` times this rate at the end of `total`. `total` includes the warm-up.
+    """Half a cosine, from the optimizer's rate down to `floor` times this rate at the end of `total`.
+    `total` includes the warm-up.
 
     total, warmup: "5000step" (or 5000), "14ep", "2000000sample". Raises InvalidSpec for other text.
     """
@@ -111,16 +130,22 @@ def cosine(optimizer: Optimizer, total: Length, *, warmup: Length = 0, floor: fl
 
 
 def linear(optimizer: Optimizer, total: Length, *, warmup: Length = 0, floor: float = 0.0) -> Schedule:
-    """A straight line, from the optimizer's rate down to `floor` times this rate at the end of `total`. `total` includes the warm-up.
+    """A straight line, from the optimizer's rate down to `floor` times this rate at the end of `total`.
+    `total` includes the warm-up.
 
     Lengths are written as in `cosine`.
     """
-    return Schedule(optimizer, {"total": total, "warmup": warmup}, lambda n, of: 1 - (1 - floor) * _part(n, of["total"]))
+    return Schedule(
+        optimizer, {"total": total, "warmup": warmup}, lambda n, of: 1 - (1 - floor) * _part(n, of["total"])
+    )
 
 
 def step(optimizer: Optimizer, every: Length, gamma: float = 0.1, *, warmup: Length = 0) -> Schedule:
-    """Multiply the rate by `gamma` after each `every`, counted from the end of the warm-up. Lengths are written as in `cosine`."""
-    return Schedule(optimizer, {"every": every, "warmup": warmup}, lambda n, of: gamma ** (n // max(of["every"], 1)))
+    """Multiply the rate by `gamma` after each `every`, counted from the end of the warm-up.
+    Lengths are written as in `cosine`."""
+    return Schedule(
+        optimizer, {"every": every, "warmup": warmup}, lambda n, of: gamma ** (n // max(of["every"], 1))
+    )
 
 
 def _part(n: int, total: int) -> float:
@@ -131,5 +156,7 @@ def _parse(name: str, text: Length) -> tuple[float, str]:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(step|ep|sample)", text) if isinstance(text, str) else None
     whole = isinstance(text, int) and not isinstance(text, bool) and text >= 0
     if not found and not whole:
-        raise InvalidSpec(f"A schedule's {name} is a length such as \"500step\", \"2ep\" or \"10000sample\", not {text!r}.")
+        raise InvalidSpec(
+            f'A schedule\'s {name} is a length such as "500step", "2ep" or "10000sample", not {text!r}.'
+        )
     return (float(found[1]), UNITS[found[2]]) if found else (float(text), "steps")

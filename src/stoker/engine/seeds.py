@@ -1,6 +1,8 @@
-"""Random numbers that are derived, not saved: a seed is computed from a place in the program, then put into every generator.
+"""Random numbers that are derived, not saved:
+a seed is computed from a place in the program, then put into every generator.
 
-Source of `mix`: splitmix64 (Steele, Lea, Flood 2014). Its results are spread evenly also for neighbouring numbers.
+Source of `mix`: splitmix64 (Steele, Lea, Flood 2014).
+Its results are spread evenly also for neighbouring numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ _torch_cpu = torch.default_generator
 
 
 def key(*parts: object) -> int:
-    """A 64-bit number for a place in the program: the same parts give the same number in every process and version."""
+    """A 64-bit number for a place in the program:
+    the same parts give the same number in every process and version."""
     return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
 
 
@@ -56,7 +59,12 @@ def seeder(device: torch.device) -> object:
 
 
 def _states(gpu: bool) -> tuple:
-    return _torch_cpu.get_state(), random.getstate(), numpy.random.get_state(), torch.cuda.get_rng_state() if gpu else None
+    return (
+        _torch_cpu.get_state(),
+        random.getstate(),
+        numpy.random.get_state(),
+        torch.cuda.get_rng_state() if gpu else None,
+    )
 
 
 def _put_back(states: tuple) -> None:
@@ -79,7 +87,8 @@ def bubble(gpu: bool = False) -> Iterator[None]:
 
 
 class Isolated:
-    """The items of an iterable that draws random numbers, drawn from a stream of its own that begins at `seed`.
+    """The items of an iterable that draws random numbers,
+    drawn from a stream of its own that begins at `seed`.
 
     Pulled `at_once` at a time: the stream is kept between the pulls, so the chunk size changes nothing.
     """
@@ -125,7 +134,8 @@ class Isolated:
 
 
 def seed_own(holder: object, seed: int) -> None:
-    """Put a seed into the private generators that an object holds as attributes: of torch, random and numpy."""
+    """Put a seed into the private generators that an object holds as attributes:
+    of torch, random and numpy."""
     for value in list(getattr(holder, "__dict__", {}).values()):
         if isinstance(value, torch.Generator):
             value.manual_seed(seed)

@@ -1,6 +1,8 @@
-"""The state of each kind of object that `setup` and `keep` take: `collect` gives it as a tree, `restore` puts it back in place.
+"""The state of each kind of object that `setup` and `keep` take:
+`collect` gives it as a tree, `restore` puts it back in place.
 
-Optimizer state is kept by the names of parameters, so that another order of parameters is noticed instead of mixed up.
+Optimizer state is kept by the names of parameters,
+so that another order of parameters is noticed instead of mixed up.
 """
 
 from __future__ import annotations
@@ -21,11 +23,18 @@ OTHER = "The model or optimizer has changed. STOKER_FRESH=1 starts from scratch 
 def kind_of(value: object, place: int) -> str:
     """"model", "optimizer", "loader" or "object". Raises InvalidSpec for what has no state."""
     if isinstance(value, torch.optim.LBFGS):
-        raise InvalidSpec("LBFGS calls the model several times per step through a closure, which Engine cannot count or resume.",
-                          hint="Use another optimizer, or run the script without Engine: stoker run resumes it unmodified.")
+        raise InvalidSpec(
+            (
+                "LBFGS calls the model several times per step through a closure, which Engine cannot count "
+                "or resume."
+            ),
+            hint="Use another optimizer, or run the script without Engine: stoker run resumes it unmodified.",
+        )
     if isinstance(value, nn.parallel.DistributedDataParallel | nn.DataParallel):
-        raise InvalidSpec(f"Argument {place} of setup is a {type(value).__name__}.",
-                          hint="Give setup the plain model; Engine itself adds up the gradients of all ranks.")
+        raise InvalidSpec(
+            f"Argument {place} of setup is a {type(value).__name__}.",
+            hint="Give setup the plain model; Engine itself adds up the gradients of all ranks.",
+        )
     if isinstance(value, nn.Module):
         return "model"
     if isinstance(value, Optimizer):
@@ -34,13 +43,16 @@ def kind_of(value: object, place: int) -> str:
         return "loader"
     if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
         return "object"
-    raise InvalidSpec(f"Argument {place} of setup is a {type(value).__name__}: it has no state_dict and load_state_dict.",
-                      hint="setup takes objects with both methods, such as models, optimizers and loaders; "
-                           "engine.keep(name=value) takes plain values.")
+    raise InvalidSpec(
+        f"Argument {place} of setup is a {type(value).__name__}: it has no state_dict and load_state_dict.",
+        hint="setup takes objects with both methods, such as models, optimizers and loaders; "
+        "engine.keep(name=value) takes plain values.",
+    )
 
 
 class ModelState:
-    """Parameters and buffers (those outside of state_dict too), what is frozen, and which parts are in evaluation mode."""
+    """Parameters and buffers (those outside of state_dict too), what is frozen, and which parts are in
+    evaluation mode."""
 
     def __init__(self, name: str, model: nn.Module) -> None:
         self.name = name
@@ -49,8 +61,12 @@ class ModelState:
     def collect(self) -> dict:
         """A tree; the tensors in it are the model's own."""
         state = dict(self.model.state_dict())
-        return {"state": state, "loose": self._loose(state), "frozen": [n for n, p in self.model.named_parameters() if not p.requires_grad],
-                "eval": [n for n, m in self.model.named_modules() if not m.training]}
+        return {
+            "state": state,
+            "loose": self._loose(state),
+            "frozen": [n for n, p in self.model.named_parameters() if not p.requires_grad],
+            "eval": [n for n, m in self.model.named_modules() if not m.training],
+        }
 
     def _loose(self, state: dict) -> dict[str, torch.Tensor]:
         return {n: b for n, b in self.model.named_buffers() if n not in state}
@@ -71,7 +87,8 @@ class ModelState:
 
 
 class OptimizerState:
-    """Everything in an optimizer's state_dict, by parameter name. `names`: parameter -> name, for all models that are set up."""
+    """Everything in an optimizer's state_dict, by parameter name. `names`:
+    parameter -> name, for all models that are set up."""
 
     def __init__(self, name: str, optimizer: Optimizer, names: dict[torch.Tensor, str]) -> None:
         self.name = name
@@ -89,21 +106,38 @@ class OptimizerState:
         by_number = [name for group in groups for name in group]
         options = [{k: v for k, v in group.items() if k != "params"} for group in body["param_groups"]]
         rest = {k: v for k, v in body.items() if k not in ("state", "param_groups")}
-        return {"groups": groups, "options": options, "state": {by_number[n]: dict(s) for n, s in body["state"].items()}, "rest": rest}
+        return {
+            "groups": groups,
+            "options": options,
+            "state": {by_number[n]: dict(s) for n, s in body["state"].items()},
+            "rest": rest,
+        }
 
     def restore(self, tree: dict) -> None:
         """Raises StateError if the parameters or their groups are others."""
         groups = self._groups()
         if len(groups) != len(tree["groups"]):
-            raise StateError(f"{self.name} has {len(groups)} parameter groups; the checkpoint has {len(tree['groups'])}.", hint=OTHER)
+            raise StateError(
+                f"{self.name} has {len(groups)} parameter groups; the checkpoint has {len(tree['groups'])}.",
+                hint=OTHER,
+            )
         for n, (now, then) in enumerate(zip(groups, tree["groups"], strict=True)):
             _same_names(f"{self.name} (group {n})", dict.fromkeys(then), dict.fromkeys(now))
         number = {name: n for n, name in enumerate(name for group in groups for name in group)}
-        packed = [{**options, "params": [number[name] for name in group]} for options, group in zip(tree["options"], groups, strict=True)]
+        packed = [
+            {**options, "params": [number[name] for name in group]}
+            for options, group in zip(tree["options"], groups, strict=True)
+        ]
         state = {number[name]: {k: _own(v) for k, v in each.items()} for name, each in tree["state"].items()}
         self.optimizer.load_state_dict({**tree["rest"], "state": state, "param_groups": packed})
-        self._exact_kinds(tree, {name: p for group, of in zip(groups, self.optimizer.param_groups, strict=True)
-                                 for name, p in zip(group, of["params"], strict=True)})
+        self._exact_kinds(
+            tree,
+            {
+                name: p
+                for group, of in zip(groups, self.optimizer.param_groups, strict=True)
+                for name, p in zip(group, of["params"], strict=True)
+            },
+        )
 
     def _exact_kinds(self, tree: dict, parameters: dict[str, torch.Tensor]) -> None:
         """load_state_dict casts state to the dtype of its parameter: put back the dtype that was saved."""
@@ -111,7 +145,11 @@ class OptimizerState:
             state = self.optimizer.state[parameters[name]]
             for key, value in saved.items():
                 now = state.get(key)
-                if isinstance(value, torch.Tensor) and isinstance(now, torch.Tensor) and now.dtype != value.dtype:
+                if (
+                    isinstance(value, torch.Tensor)
+                    and isinstance(now, torch.Tensor)
+                    and now.dtype != value.dtype
+                ):
                     state[key] = _own(value).to(now.device)
 
 
@@ -144,7 +182,8 @@ def _own(value: object) -> object:
 
 
 class KeptValue:
-    """What `keep` was given under one name. Containers and arrays are restored in place; plain values are handed back by `keep`."""
+    """What `keep` was given under one name. Containers and arrays are restored in place;
+    plain values are handed back by `keep`."""
 
     def __init__(self, name: str, value: object) -> None:
         self.name = name
@@ -182,7 +221,15 @@ def _same_names(what: str, then: dict, now: dict) -> None:
         if name not in then:
             raise StateError(f"{what} has {name!r}, which the checkpoint does not have.", hint=OTHER)
         if isinstance(value, torch.Tensor) and value.shape != then[name].shape:
-            raise StateError(f"{what}: {name!r} has shape {tuple(value.shape)}; in the checkpoint {tuple(then[name].shape)}.", hint=OTHER)
+            raise StateError(
+                (
+                    f"{what}: {name!r} has shape {tuple(value.shape)}; in the checkpoint "
+                    f"{tuple(then[name].shape)}."
+                ),
+                hint=OTHER,
+            )
     if list(then) != list(now):
         first = next((a, b) for a, b in zip(then, now, strict=True) if a != b)
-        raise StateError(f"{what} has a different order: {first[1]!r}, but in the checkpoint {first[0]!r}.", hint=OTHER)
+        raise StateError(
+            f"{what} has a different order: {first[1]!r}, but in the checkpoint {first[0]!r}.", hint=OTHER
+        )

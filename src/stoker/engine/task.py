@@ -1,4 +1,5 @@
-"""`Task`: what a `Trainer` trains. Only `loss` has to be written; every other method has a default that says what it does."""
+"""`Task`: what a `Trainer` trains. Only `loss` has to be written;
+every other method has a default that says what it does."""
 
 from __future__ import annotations
 
@@ -18,10 +19,12 @@ from stoker.engine.sched import Schedule
 class Task:
     """A model, its optimizers and its loss.
 
-    These attributes are set up, saved and restored: models, optimizers, schedules, `EMA`s, objects with state_dict and
-    load_state_dict, and lists of these. `engine` is the Trainer's Engine; it can be used in `build` and later.
+    These attributes are set up, saved and restored:
+    models, optimizers, schedules, `EMA`s, objects with state_dict and load_state_dict, and lists of these.
+    `engine` is the Trainer's Engine; it can be used in `build` and later.
 
-    watch: the score for the best checkpoint and for a ReduceLROnPlateau: "accuracy", or "-loss" if smaller is better.
+    watch: the score for the best checkpoint and for a ReduceLROnPlateau: "accuracy", or "-loss" if
+        smaller is better.
     """
 
     watch: str | None = None
@@ -31,19 +34,26 @@ class Task:
         """Make models and optimizers as attributes. Called once, after the random seed is set."""
 
     def loss(self, batch: object) -> torch.Tensor:
-        """Return the mean loss over the micro-batch, as one number. batch: a batch of the loader, on the device."""
-        raise InvalidSpec(f"{type(self).__name__} has no loss.", hint="def loss(self, batch): ... returns one number with a gradient.")
+        """Return the mean loss over the micro-batch, as one number. batch:
+        a batch of the loader, on the device."""
+        raise InvalidSpec(
+            f"{type(self).__name__} has no loss.",
+            hint="def loss(self, batch): ... returns one number with a gradient.",
+        )
 
     def score(self, batch: object) -> dict[str, torch.Tensor]:
-        """Return the scores of an evaluation batch by name: one value per sample, or the batch mean. The Trainer averages them."""
+        """Return the scores of an evaluation batch by name: one value per sample, or the batch mean.
+        The Trainer averages them."""
         return {"loss": self.loss(batch)}
 
     def after_evaluation(self, scores: dict[str, float]) -> dict[str, float]:
-        """Called with the mean scores of an evaluation, on every rank. Returns the final scores; add scores that are not means here."""
+        """Called with the mean scores of an evaluation, on every rank. Returns the final scores;
+        add scores that are not means here."""
         return scores
 
     def step(self, batch: object) -> None:
-        """Train on one micro-batch. With several optimizers, override this instead of `loss` (engine.backward, engine.update)."""
+        """Train on one micro-batch. With several optimizers, override this instead of `loss`
+        (engine.backward, engine.update)."""
         loss = self.loss(batch)
         self.engine.step(loss)
         self.engine.log(loss=loss)
@@ -57,9 +67,11 @@ class Task:
                 part.update()
 
     def after_epoch(self, scores: dict[str, float]) -> None:
-        """Called after each epoch and its evaluation: steps torch's schedulers; a ReduceLROnPlateau gets the watched score.
+        """Called after each epoch and its evaluation: steps torch's schedulers;
+        a ReduceLROnPlateau gets the watched score.
 
-        scores: the scores of this epoch. Empty in an epoch without evaluation; a ReduceLROnPlateau does not count such an epoch.
+        scores: the scores of this epoch. Empty in an epoch without evaluation; a ReduceLROnPlateau does
+            not count such an epoch.
         """
         for part in parts(self):
             if isinstance(part, ReduceLROnPlateau):
@@ -70,18 +82,26 @@ class Task:
 
 
 def watched(task: Task, scores: dict[str, float]) -> float:
-    """The watched score, larger is better; by default the negative of the first. Raises InvalidSpec if there is no such score."""
+    """The watched score, larger is better; by default the negative of the first.
+    Raises InvalidSpec if there is no such score."""
     name = task.watch or f"-{next(iter(scores))}"
     if name.removeprefix("-") not in scores:
-        raise InvalidSpec(f"{type(task).__name__}.watch is {name!r}, but the scores are: {', '.join(scores)}.")
+        raise InvalidSpec(
+            f"{type(task).__name__}.watch is {name!r}, but the scores are: {', '.join(scores)}."
+        )
     return -scores[name[1:]] if name.startswith("-") else scores[name]
 
 
 def _plateau(task: Task, scheduler: ReduceLROnPlateau, scores: dict[str, float]) -> None:
     smaller = task.watch is None or task.watch.startswith("-")
     if (scheduler.mode == "min") != smaller:
-        raise InvalidSpec(f"ReduceLROnPlateau(mode={scheduler.mode!r}), but {type(task).__name__}.watch is {task.watch!r}.",
-                          hint='If a larger score is better: mode="max". If a smaller score is better: mode="min" and watch = "-loss".')
+        raise InvalidSpec(
+            f"ReduceLROnPlateau(mode={scheduler.mode!r}), but {type(task).__name__}.watch is {task.watch!r}.",
+            hint=(
+                'If a larger score is better: mode="max". If a smaller score is better: '
+                'mode="min" and watch = "-loss".'
+            ),
+        )
     scheduler.step(watched(task, scores) * (-1 if smaller else 1))
 
 

@@ -38,30 +38,58 @@ MOMENTS = ("start", "step", "epoch", "evaluate", "save", "end")
 class Trainer:
     """Trains, evaluates and saves a task. Type the same command again to resume bit-exactly, as with Engine.
 
-    folder, seed, precision, accumulate, clip, save, log: as for Engine. engine: other arguments of Engine, as a dict: {"nan": "skip"}.
-    epochs or steps: length of the training; steps counts optimizer steps.
+    folder, seed, precision, accumulate, clip, save, log: as for Engine. engine: other arguments of
+        Engine, as a dict: {"nan": "skip"}. epochs or steps: length of the training;
+    steps counts optimizer steps.
     eval_every: epochs between two evaluations; the last epoch is always evaluated.
-    callbacks: objects with any of the methods start(trainer), step(trainer), epoch(trainer, epoch), evaluate(trainer, scores),
-    save(trainer), end(trainer). `step` is called after an optimizer step and `save` before each checkpoint, on every rank. A callback
-    with state_dict and load_state_dict is saved and restored.
-    Attributes for callbacks: engine, task, epoch (from 0), epochs and steps (as given), scores (of the last evaluation), history.
+    callbacks: objects with any of the methods start(trainer), step(trainer), epoch(trainer, epoch),
+        evaluate(trainer, scores), save(trainer), end(trainer).
+    `step` is called after an optimizer step and `save` before each checkpoint, on every rank.
+    A callback with state_dict and load_state_dict is saved and restored.
+    Attributes for callbacks: engine, task, epoch (from 0), epochs and steps (as given), scores (of the last
+    evaluation), history.
     Raises InvalidSpec for bad arguments.
     """
 
-    def __init__(self, folder: str | None = None, *, epochs: int | None = None, steps: int | None = None, seed: int = 0,
-                 precision: str = "fp32", accumulate: int = 1, clip: float | None = None, save: str = "1min",
-                 log: str | list[str] | None = None, eval_every: int = 1, callbacks: Iterable[object] = (),
-                 engine: dict[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | None = None,
+        *,
+        epochs: int | None = None,
+        steps: int | None = None,
+        seed: int = 0,
+        precision: str = "fp32",
+        accumulate: int = 1,
+        clip: float | None = None,
+        save: str = "1min",
+        log: str | list[str] | None = None,
+        eval_every: int = 1,
+        callbacks: Iterable[object] = (),
+        engine: dict[str, object] | None = None,
+    ) -> None:
         if (epochs is None) == (steps is None):
             raise InvalidSpec("Trainer needs either epochs or steps.", hint="stoker.Trainer(epochs=10)")
         if not isinstance(eval_every, int) or eval_every < 1:
-            raise InvalidSpec(f"Trainer(eval_every={eval_every!r}): the number of epochs between two evaluations must be at least 1.")
+            raise InvalidSpec(
+                f"Trainer(eval_every={eval_every!r}): the number of epochs between two evaluations must be "
+                "at least 1."
+            )
         self.callbacks = list(callbacks)
         for each in self.callbacks:
             if not any(callable(getattr(each, moment, None)) for moment in MOMENTS):
-                raise InvalidSpec(f"The callback {type(each).__name__} has none of the methods {', '.join(MOMENTS)}.")
-        self.engine = Engine(folder=folder, seed=seed, precision=precision, accumulate=accumulate, clip=clip, save=save, log=log,
-                             **(engine or {}))
+                raise InvalidSpec(
+                    f"The callback {type(each).__name__} has none of the methods {', '.join(MOMENTS)}."
+                )
+        self.engine = Engine(
+            folder=folder,
+            seed=seed,
+            precision=precision,
+            accumulate=accumulate,
+            clip=clip,
+            save=save,
+            log=log,
+            **(engine or {}),
+        )
         self.engine._core.before_save.append(lambda: self._call("save"))
         self.epochs = epochs
         self.steps = steps
@@ -76,11 +104,13 @@ class Trainer:
 
     def fit(self, task: Task, train: Iterable, test: Iterable | None = None, *,
             init_from: str | Path | None = None) -> list[dict[str, float]]:
-        """Train, or continue from the last checkpoint. Returns the history: the scores of each evaluation, with the epoch from 0.
+        """Train, or continue from the last checkpoint. Returns the history:
+        the scores of each evaluation, with the epoch from 0.
 
         train, test: DataLoaders or lists of batches. If the task has `EMA`s, evaluation uses their averages.
-        init_from: initial weights of a new run (fine-tuning): a .safetensors file, a checkpoint, or the folder of a run. `fit` loads the
-        tensors whose name and shape agree, and names the others. Raises StateError if no tensor fits.
+        init_from: initial weights of a new run (fine-tuning): a .safetensors file, a checkpoint, or the
+            folder of a run. `fit` loads the tensors whose name and shape agree, and names the others.
+        Raises StateError if no tensor fits.
         """
         engine = self.engine
         self.task = task
@@ -90,7 +120,11 @@ class Trainer:
         if init_from is not None and not engine._core.resuming:
             say(start_from(Path(init_from), [part for part in found if isinstance(part, nn.Module)]))
         loaders = [each for each in (train, test) if isinstance(each, DataLoader)]
-        stateful = [each for each in self.callbacks if hasattr(each, "state_dict") and hasattr(each, "load_state_dict")]
+        stateful = [
+            each
+            for each in self.callbacks
+            if hasattr(each, "state_dict") and hasattr(each, "load_state_dict")
+        ]
         engine.setup(*found, *loaders, *stateful)
         for part in found:
             if isinstance(part, Schedule) and not part.bound:
@@ -131,7 +165,8 @@ class Trainer:
                 break
 
     def _last(self, loader: Iterable, most: int | float | None) -> float:
-        """The number, over all ranks, of the micro-batch after which a loop ends; infinite without a limit."""
+        """The number, over all ranks, of the micro-batch after which a loop ends;
+        infinite without a limit."""
         if most is None:
             return float("inf")
         batches = len(loader) * most if isinstance(most, float) else most * self.engine.ranks
@@ -154,13 +189,17 @@ class Trainer:
         self.scores = self.evaluate(test)
         self.history.append({"epoch": self.epoch, **self.scores})
         self.engine.log(**self.scores)
-        self.engine.print(f"epoch {self.epoch + 1}  " + "  ".join(f"{name} {value:.4f}" for name, value in self.scores.items()))
+        self.engine.print(
+            f"epoch {self.epoch + 1}  "
+            + "  ".join(f"{name} {value:.4f}" for name, value in self.scores.items())
+        )
         if self.task.watch is not None:
             self.engine.save(score=watched(self.task, self.scores))
         self._call("evaluate", self.scores)
 
     def evaluate(self, loader: Iterable) -> dict[str, float]:
-        """The means of `task.score` over a loader: each sample once, over all ranks. Call it on every rank, after or inside `fit`."""
+        """The means of `task.score` over a loader: each sample once, over all ranks.
+        Call it on every rank, after or inside `fit`."""
         totals: dict[str, torch.Tensor] = {}
         counts: dict[str, int] = {}
         with ExitStack() as stack:
@@ -184,11 +223,18 @@ class Trainer:
         """Over all ranks; one that had no batch knows no names."""
         everywhere = [json.loads(part) for part in self.engine._core.world.gather(json.dumps(mine).encode())]
         names = dict.fromkeys(name for part in everywhere for name in part)
-        sums = {name: [sum(column) for column in zip(*(part[name] for part in everywhere if name in part), strict=True)] for name in names}
+        sums = {
+            name: [
+                sum(column)
+                for column in zip(*(part[name] for part in everywhere if name in part), strict=True)
+            ]
+            for name in names
+        }
         return {name: total / weight if weight else float("nan") for name, (total, weight) in sums.items()}
 
     def stop(self) -> None:
-        """End the training after this epoch; the run then counts as finished. For callbacks; call it on every rank."""
+        """End the training after this epoch; the run then counts as finished. For callbacks;
+        call it on every rank."""
         self._stopping = self.engine.keep(stopping=True)
 
     def _call(self, moment: str, *values: object) -> None:

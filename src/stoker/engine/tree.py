@@ -1,4 +1,5 @@
-"""State as JSON beside tensors: any nest of plain values, tensors and arrays, and back, with the same types. Never pickle."""
+"""State as JSON beside tensors: any nest of plain values, tensors and arrays, and back, with the same types.
+Never pickle."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ class Unsaveable(Exception):
 
 
 def encode(value: object, tensors: dict[str, torch.Tensor], path: str) -> object:
-    """`value` as JSON; its tensors go into `tensors` under names that begin with `path`. Raises Unsaveable."""
+    """`value` as JSON; its tensors go into `tensors` under names that begin with `path`.
+    Raises Unsaveable."""
     if value is None or isinstance(value, bool | str) or type(value) is int:
         return value
     if type(value) is float:
@@ -32,7 +34,10 @@ def encode(value: object, tensors: dict[str, torch.Tensor], path: str) -> object
         return _encode_dict(value, tensors, path)
     if type(value) in _ROWS:
         items = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
-        body = {MARK: _ROWS[type(value)], "v": [encode(each, tensors, f"{path}.{n}") for n, each in enumerate(items)]}
+        body = {
+            MARK: _ROWS[type(value)],
+            "v": [encode(each, tensors, f"{path}.{n}") for n, each in enumerate(items)],
+        }
         return {**body, "maxlen": value.maxlen} if isinstance(value, deque) else body
     if isinstance(value, numpy.ndarray) and value.dtype.kind in "biufc":
         copied = torch.from_numpy(numpy.ascontiguousarray(value).copy()).reshape(value.shape)
@@ -68,7 +73,8 @@ def _encode_dict(value: dict, tensors: dict[str, torch.Tensor], path: str) -> di
 
 
 def decode(body: object, tensors: dict[str, torch.Tensor], device: torch.device | None = None) -> object:
-    """What `encode` was given. Tensors are those of `tensors`, not copies; those that were not on the CPU are copied to `device`."""
+    """What `encode` was given. Tensors are those of `tensors`, not copies;
+    those that were not on the CPU are copied to `device`."""
     def inner(part: object) -> object:
         return decode(part, tensors, device)
 

@@ -1,7 +1,8 @@
 """The logged numbers on Weights & Biases, without a gap and without a line twice after a kill.
 
-metrics.jsonl is the truth. Each start goes through what it holds up to the checkpoint; line n of it is step n of the W&B run, so that a
-line which W&B has already is left out. Without an API key the numbers stay on this machine, in a folder that `wandb sync` uploads.
+metrics.jsonl is the truth. Each start goes through what it holds up to the checkpoint;
+line n of it is step n of the W&B run, so that a line which W&B has already is left out.
+Without an API key the numbers stay on this machine, in a folder that `wandb sync` uploads.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ SERVER = "https://api.wandb.ai"
 
 
 class Wandb:
-    """A W&B run; only rank 0 has one. Environment variables of W&B (WANDB_MODE, WANDB_PROJECT, WANDB_NAME, ...) are followed."""
+    """A W&B run; only rank 0 has one. Environment variables of W&B (WANDB_MODE, WANDB_PROJECT, WANDB_NAME,
+    ...) are followed."""
 
     def __init__(self, root: Path) -> None:
         """Raises InvalidSpec without the package wandb."""
         try:
             import wandb
         except ImportError as e:
-            raise InvalidSpec(f'Engine(log="wandb"): wandb cannot be imported ({e}).', hint="pip install wandb") from None
+            raise InvalidSpec(
+                f'Engine(log="wandb"): wandb cannot be imported ({e}).', hint="pip install wandb"
+            ) from None
         self._wandb = wandb
         self._root = root
         self._id = _id_of(root)
@@ -51,7 +55,10 @@ class Wandb:
         try:
             return self._init("online")
         except self._wandb.Error as e:  # the training does not depend on somebody else's server
-            say(f"W&B cannot be used ({str(e).splitlines()[0]}): numbers go to {self._root / 'wandb'}; `wandb sync` uploads them")
+            say(
+                f"W&B cannot be used ({str(e).splitlines()[0]}): numbers go to {self._root / 'wandb'}; "
+                "`wandb sync` uploads them"
+            )
             return self._init("offline")
 
     def _init(self, mode: str | None) -> object:
@@ -59,12 +66,17 @@ class Wandb:
         project = os.environ.get("WANDB_PROJECT") or (script.stem if script else "stoker")
         settings = self._wandb.Settings(console="off", silent=mode == "offline")
         again = {} if mode == "offline" else {"resume": "allow"}
-        return self._wandb.init(dir=str(self._root), id=self._id, project=project, mode=mode, settings=settings, **again)
+        return self._wandb.init(
+            dir=str(self._root), id=self._id, project=project, mode=mode, settings=settings, **again
+        )
 
     def add(self, line: dict) -> None:
         """One line of metrics.jsonl; what is no number is left out."""
         if self._line >= self._had:
-            self._run.log({name: v for name, v in line.items() if name != "at" and isinstance(v, int | float)}, step=self._line)
+            self._run.log(
+                {name: v for name, v in line.items() if name != "at" and isinstance(v, int | float)},
+                step=self._line,
+            )
         self._line += 1
 
     def close(self) -> None:
@@ -81,11 +93,15 @@ def _id_of(root: Path) -> str:
 
 
 def _has_key() -> bool:
-    """Is there a key where W&B looks for one: in the environment, or in the netrc file that `wandb login` writes?"""
+    """Is there a key where W&B looks for one: in the environment,
+    or in the netrc file that `wandb login` writes?"""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     host = urlsplit(os.environ.get("WANDB_BASE_URL") or SERVER).hostname or ""
     try:
-        return netrc.netrc(os.environ.get("NETRC") or os.path.expanduser("~/.netrc")).authenticators(host) is not None
+        return (
+            netrc.netrc(os.environ.get("NETRC") or os.path.expanduser("~/.netrc")).authenticators(host)
+            is not None
+        )
     except (OSError, netrc.NetrcParseError):
         return False

@@ -16,10 +16,12 @@ MOST_NAMED = 6
 
 
 def start_from(path: Path, models: list[nn.Module]) -> str:
-    """Copy tensors into the models where name and shape agree. Returns a sentence about what was taken and what was not.
+    """Copy tensors into the models where name and shape agree.
+    Returns a sentence about what was taken and what was not.
 
-    path: a .safetensors file (of `engine.export`, for the first model), a state_dict saved by torch.save, a checkpoint, or the folder of
-    a run, of which the best checkpoint is taken and else the newest. Raises StateError if it cannot be read or has nothing that fits.
+    path: a .safetensors file (of `engine.export`, for the first model), a state_dict saved by torch.save,
+        a checkpoint, or the folder of a run, of which the best checkpoint is taken and else the newest.
+    Raises StateError if it cannot be read or has nothing that fits.
     """
     found = _read(path)
     several = any(name.startswith("model1.state.") for name in found)
@@ -34,11 +36,16 @@ def start_from(path: Path, models: list[nn.Module]) -> str:
                     tensor.copy_(other)
                     taken += 1
                 else:
-                    left.append(f"{name} ({'not there' if other is None else f'shape {tuple(other.shape)}, here {tuple(tensor.shape)}'})")
+                    left.append(
+                        f"{name} "
+                        f"({'not there' if other is None else f'shape {tuple(other.shape)}, here {tuple(tensor.shape)}'})"  # noqa: E501
+                    )
     if not taken:
         raise StateError(f"{path} has no tensor that fits the model: {', '.join(left[:MOST_NAMED])}.")
     more = f", and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
-    return f"starts from {path}: {taken} tensors taken" + (f"; not taken: {', '.join(left[:MOST_NAMED])}{more}" if left else "")
+    return f"starts from {path}: {taken} tensors taken" + (
+        f"; not taken: {', '.join(left[:MOST_NAMED])}{more}" if left else ""
+    )
 
 
 def _of(tensors: dict[str, torch.Tensor], number: int) -> dict[str, torch.Tensor]:

@@ -1,6 +1,8 @@
-"""DataLoader workers: a signal that asks for the end of the training reaches them too, and they have to work until it has saved.
+"""DataLoader workers: a signal that asks for the end of the training reaches them too, and they have to work
+until it has saved.
 
-`kill -TERM -PGID`, Ctrl-C, torchrun and Slurm signal every process. A worker ignores that; it ends with the training.
+`kill -TERM -PGID`, Ctrl-C, torchrun and Slurm signal every process. A worker ignores that;
+it ends with the training.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ _running: weakref.WeakSet = weakref.WeakSet()  # iterators with workers
 
 
 class Begin:
-    """The first thing that a worker calls: it ignores the signals, then does what the user wants. Is pickled where workers are spawned."""
+    """The first thing that a worker calls: it ignores the signals, then does what the user wants.
+    Is pickled where workers are spawned."""
 
     def __init__(self, own: Callable[[int], None] | None) -> None:
         self.own = own
@@ -30,7 +33,8 @@ class Begin:
 
 
 def started(source: Iterable) -> Iterator:
-    """`iter(source)`. If it is a loader that starts workers, they ignore the signals from their first moment on."""
+    """`iter(source)`. If it is a loader that starts workers,
+    they ignore the signals from their first moment on."""
     if not getattr(source, "num_workers", 0) or not hasattr(source, "worker_init_fn"):
         return iter(source)
     own = source.worker_init_fn
@@ -42,7 +46,8 @@ def started(source: Iterable) -> Iterator:
         source.worker_init_fn = own
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     for worker in getattr(iterator, "_workers", []):
-        worker.terminate = worker.kill  # torch terminates a worker that is stuck, and SIGTERM would not end it
+        # torch terminates a worker that is stuck, and SIGTERM would not end it
+        worker.terminate = worker.kill
     if hasattr(iterator, "_shutdown_workers"):
         _running.add(iterator)
     return iterator

@@ -1,4 +1,5 @@
-"""Saving beside the training: tensors are copied into buffers that stay, and a thread writes them. One save is under way at most."""
+"""Saving beside the training: tensors are copied into buffers that stay, and a thread writes them.
+One save is under way at most."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class Writer:
         self._thread: threading.Thread | None = None
 
     def save(self, doc: dict, tensors: dict[str, torch.Tensor], wait: bool) -> None:
-        """Copy the tensors, then write. wait: return when it is on disk; a failure is then raised as OSError."""
+        """Copy the tensors, then write. wait: return when it is on disk;
+        a failure is then raised as OSError."""
         self.wait()
         copied = self._copy(tensors)
         self.failed = None
@@ -32,7 +34,9 @@ class Writer:
             if self.failed:
                 raise self.failed
             return
-        self._thread = threading.Thread(target=self._write, args=(doc, copied), name="stoker-save", daemon=False)
+        self._thread = threading.Thread(
+            target=self._write, args=(doc, copied), name="stoker-save", daemon=False
+        )
         self._thread.start()
 
     def wait(self) -> None:

@@ -1,4 +1,5 @@
-"""What every host promises: run a program there, talk to one, carry files both ways. How, is the leaf's business."""
+"""What every host promises: run a program there, talk to one, carry files both ways.
+How, is the leaf's business."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from stoker.base.errors import TargetError
 
 TAIL_BYTES = 64 * 1024  # of stderr is kept of a stream
 ANSWER_MAX = 32 << 20  # bytes that a command may answer with; whoever says more is cut off
-SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # of starting a program here: this machine's trouble, and it passes
+# of starting a program here: this machine's trouble, and it passes
+SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 KILL_AFTER_S = 2.0  # from SIGTERM to SIGKILL when a stream is closed
 
 Progress = Callable[[int, int], None]
@@ -35,7 +37,8 @@ def silent(sent: int, whole: int) -> None:
 
 @dataclass(frozen=True)
 class Finished:
-    """A command that ended. `code` is as a shell tells it: 128 + n after signal n, 127 no such program, 126 not executable."""
+    """A command that ended. `code` is as a shell tells it:
+    128 + n after signal n, 127 no such program, 126 not executable."""
 
     code: int
     out: bytes
@@ -51,10 +54,14 @@ class Finished:
 class Host(ABC):
     """A machine on which we may run programs as one user.
 
-    Every method may be called from any thread, and again after any failure: a lost connection is made anew by the next call.
-    Commands are lists of words and reach the program unchanged, whatever bytes they hold (NUL excepted); no shell reads them.
-    They start in `home()`; relative paths count from there. A machine that cannot be reached raises TargetError(retry=True); one
-    that refuses us, or answers with nonsense, TargetError(retry=False). That a command itself fails is no error here.
+    Every method may be called from any thread, and again after any failure:
+    a lost connection is made anew by the next call.
+    Commands are lists of words and reach the program unchanged, whatever bytes they hold (NUL excepted);
+    no shell reads them.
+    They start in `home()`; relative paths count from there.
+    A machine that cannot be reached raises TargetError(retry=True);
+    one that refuses us, or answers with nonsense, TargetError(retry=False).
+    That a command itself fails is no error here.
     """
 
     name: str
@@ -62,51 +69,63 @@ class Host(ABC):
 
     @abstractmethod
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Finished:
-        """Run a command to its end, with all its output in memory: at most ANSWER_MAX, else TargetError(retry=False), and it is killed.
+        """Run a command to its end, with all its output in memory:
+        at most ANSWER_MAX, else TargetError(retry=False), and it is killed.
 
-        After `timeout_s` TargetError(retry=True) is raised; the command itself is then killed, on a far machine by its own clock and
-        a few seconds later, with what it started in its process group. Whoever leaves the group (a daemon) is left alone.
+        After `timeout_s` TargetError(retry=True) is raised;
+        the command itself is then killed, on a far machine by its own clock and a few seconds later, with
+        what it started in its process group. Whoever leaves the group (a daemon) is left alone.
         """
 
     @abstractmethod
     def open(self, argv: Sequence[str]) -> Stream:
-        """Start a command and talk to it. What is opened must end by itself when its stdin ends or its stdout breaks: nobody can kill
-        it on a machine that is out of reach. Raises TargetError when the machine cannot be reached now."""
+        """Start a command and talk to it. What is opened must end by itself when its stdin ends or its stdout
+        breaks: nobody can kill it on a machine that is out of reach.
+        Raises TargetError when the machine cannot be reached now."""
 
     @abstractmethod
     def put(self, source: Path, target: str) -> None:
         """Copy a file or folder to the machine, under exactly that name; missing parents are made.
 
-        Whole or absent: written beside the target, then renamed; when interrupted nothing is left, and what a power cut left is removed
-        by the next put to that target. A file replaces a file; a folder never replaces anything. Kept: permission bits, modification times
-        to the nanosecond, symlinks as they are (the named source itself is followed), empty folders, any name. Hard links become
-        separate files; sockets, pipes and devices are left out. Raises NotFound (no source), TargetError.
+        Whole or absent: written beside the target, then renamed;
+        when interrupted nothing is left, and what a power cut left is removed by the next put to that target.
+        A file replaces a file; a folder never replaces anything. Kept:
+        permission bits, modification times to the nanosecond, symlinks as they are (the named source itself
+        is followed), empty folders, any name. Hard links become separate files;
+        sockets, pipes and devices are left out. Raises NotFound (no source), TargetError.
         """
 
     @abstractmethod
     def get(self, source: str, target: Path, limit: int | None = None) -> None:
-        """The same from the machine to here. Nothing is written outside `target`, whatever the machine sends; with a `limit` nothing of
-        more than so many bytes (TargetError)."""
+        """The same from the machine to here. Nothing is written outside `target`, whatever the machine sends;
+        with a `limit` nothing of more than so many bytes (TargetError)."""
 
     def give(self, source: Path, target: str) -> None:
-        """`put` of something the caller has no more use for: it may be moved instead of copied, and may or may not be gone afterwards."""
+        """`put` of something the caller has no more use for:
+        it may be moved instead of copied, and may or may not be gone afterwards."""
         self.put(source, target)
 
     def deliver(self, source: Path, target: str, *, shared: str, cache: str, leave: Container[str] = (),
                 tell: Progress = silent) -> None:
-        """`give` of a folder whose inner folder `shared` holds what is sent again and again: content that came to the folder `cache` there
-        once is not sent a second time, and a transfer that was cut goes on where it was. `leave`: paths that need not go, and may vanish
-        meanwhile. tell(bytes sent, bytes in all) may end it by an error of its own."""
+        """`give` of a folder whose inner folder `shared` holds what is sent again and again:
+        content that came to the folder `cache` there once is not sent a second time, and a transfer that was
+        cut goes on where it was. `leave`: paths that need not go, and may vanish meanwhile.
+        tell(bytes sent, bytes in all) may end it by an error of its own."""
         self.give(source, target)
 
     def missing(self, entries: Sequence[list], cache: str) -> list[list]:
-        """[sha256, bytes of it that came already] of the files of a parcel whose content `deliver` would send."""
+        """[sha256, bytes of it that came already] of the files of a
+        parcel whose content `deliver` would send."""
         return []
 
-    def keep_data(self, source: Path, data: str, hash_of: Callable, tell: Progress = silent, expected: str = "") -> tuple[str, str]:
-        """See that the folder `source` lies below the folder `data` there, read-only and as it is here now; its parcel's name and where it
-        lies. Content that came there is not sent again, and a copy that changed there is not used. hash_of(path, lstat) -> sha256.
-        expected: the name that it must have; while it lies there, nothing is read here. Raises TargetError, NotFound."""
+    def keep_data(
+        self, source: Path, data: str, hash_of: Callable, tell: Progress = silent, expected: str = ""
+    ) -> tuple[str, str]:
+        """See that the folder `source` lies below the folder `data` there, read-only and as it is here now;
+        its parcel's name and where it lies. Content that came there is not sent again, and a copy that
+        changed there is not used. hash_of(path, lstat) -> sha256.
+        expected: the name that it must have; while it lies there, nothing is read here.
+        Raises TargetError, NotFound."""
         raise NotImplementedError
 
     def ask_parcels(self, verb: str, folder: str, *words: str) -> dict:
@@ -115,11 +134,13 @@ class Host(ABC):
 
     @abstractmethod
     def forward(self, port_or_socket: str) -> AbstractContextManager[Path]:
-        """A unix socket here that reaches a TCP port of the machine's own loopback ("8888"), or a unix socket there ("/path")."""
+        """A unix socket here that reaches a TCP port of the machine's own loopback ("8888"), or a unix socket
+        there ("/path")."""
 
     @abstractmethod
     def python(self) -> str:
-        """The absolute path of an interpreter >= 3.8 there, found once. Raises TargetError(retry=False) where there is none."""
+        """The absolute path of an interpreter >= 3.8 there, found once.
+        Raises TargetError(retry=False) where there is none."""
 
     @abstractmethod
     def home(self) -> str:
@@ -133,11 +154,13 @@ class Host(ABC):
 class Stream:
     """A running command: `.stdin` and `.stdout` are raw binary files, `.pid` is the local process.
 
-    With a `mark` the command runs on a far machine, and its exit code comes as a last line on stderr, so that "it ended" and "the
-    connection was cut" are never confused.
+    With a `mark` the command runs on a far machine, and its exit code comes as a last line on stderr, so that
+    "it ended" and "the connection was cut" are never confused.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], what: str, mark: bytes = b"", patience_s: float = KILL_AFTER_S) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], what: str, mark: bytes = b"", patience_s: float = KILL_AFTER_S
+    ) -> None:
         self._process = process
         self._patience_s = patience_s
         self._what = what
@@ -161,7 +184,8 @@ class Stream:
         return tail.decode("utf-8", "replace")
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """The exit code as a shell tells it; None while it runs, after `timeout_s`. TargetError(retry=True) when the connection was cut."""
+        """The exit code as a shell tells it; None while it runs, after `timeout_s`.
+        TargetError(retry=True) when the connection was cut."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
             code = self._process.wait(timeout_s)
@@ -177,7 +201,8 @@ class Stream:
         return int(found[-1])
 
     def said(self, timeout_s: float) -> int | None:
-        """The exit code of the local process, once all that it wrote to stderr is read; None when it still runs after `timeout_s`.
+        """The exit code of the local process, once all that it wrote to stderr is read;
+        None when it still runs after `timeout_s`.
         For a process whose stdout has ended: what it has to say may come later than that."""
         deadline = time.monotonic() + timeout_s
         try:
@@ -188,8 +213,9 @@ class Stream:
         return shell_code(code)
 
     def close(self) -> None:
-        """End it and wait for that: TERM, then KILL to its process group. Twice is harmless; a read or write that blocks in another
-        thread returns, since the pipes are closed only after their other end is gone."""
+        """End it and wait for that: TERM, then KILL to its process group. Twice is harmless;
+        a read or write that blocks in another thread returns, since the pipes are closed only after their
+        other end is gone."""
         self._closed = True
         if self._process.poll() is None:
             end_group(self._process, self._patience_s)
@@ -206,14 +232,24 @@ class Stream:
 
 
 def spawn(argv: Sequence[str], *, cwd: str | None = None) -> subprocess.Popen[bytes]:
-    """A child with three raw pipes in a session of its own, so that the terminal's Ctrl-C is not for it. Raises OSError."""
-    return subprocess.Popen(list(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, cwd=cwd,
-                            start_new_session=True)
+    """A child with three raw pipes in a session of its own, so that the terminal's Ctrl-C is not for it.
+    Raises OSError."""
+    return subprocess.Popen(
+        list(argv),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        cwd=cwd,
+        start_new_session=True,
+    )
 
 
-def converse(process: subprocess.Popen[bytes], stdin: bytes, timeout_s: float, what: str) -> tuple[bytes, bytes]:
-    """What it says on stdout and stderr, to the end. Raises subprocess.TimeoutExpired, and TargetError for more than ANSWER_MAX; then it is
-    not ended yet."""
+def converse(
+    process: subprocess.Popen[bytes], stdin: bytes, timeout_s: float, what: str
+) -> tuple[bytes, bytes]:
+    """What it says on stdout and stderr, to the end.
+    Raises subprocess.TimeoutExpired, and TargetError for more than ANSWER_MAX; then it is not ended yet."""
     deadline = time.monotonic() + timeout_s
     said = {process.stdout: bytearray(), process.stderr: bytearray()}
     rest = memoryview(stdin)
@@ -241,7 +277,8 @@ def converse(process: subprocess.Popen[bytes], stdin: bytes, timeout_s: float, w
 
 
 def _write_some(fd: int, rest: memoryview) -> memoryview:
-    """What is left to be written, after as much as a pipe that is ready surely takes; nothing when nobody reads it."""
+    """What is left to be written, after as much as a pipe that is ready surely takes;
+    nothing when nobody reads it."""
     try:
         return rest[os.write(fd, rest[:select.PIPE_BUF]):]
     except BrokenPipeError:
@@ -254,7 +291,8 @@ def too_much(what: str, limit: int) -> TargetError:
 
 
 def end_group(process: subprocess.Popen[bytes], patience_s: float = KILL_AFTER_S) -> None:
-    """TERM, then KILL, to the process group of a child that leads one; returns when the child is reaped. Without patience KILL at once."""
+    """TERM, then KILL, to the process group of a child that leads one;
+    returns when the child is reaped. Without patience KILL at once."""
     if patience_s:
         _signal_group(process, signal.SIGTERM)
         try:

@@ -11,7 +11,19 @@ from pathlib import Path
 
 from stoker.base.errors import NotFound, StokerError, TargetError
 from stoker.hosts import tree
-from stoker.hosts.base import SCARCE, Finished, Host, Stream, converse, end_group, scarce, shell_code, spawn, timed_out, too_much
+from stoker.hosts.base import (
+    SCARCE,
+    Finished,
+    Host,
+    Stream,
+    converse,
+    end_group,
+    scarce,
+    shell_code,
+    spawn,
+    timed_out,
+    too_much,
+)
 from stoker.hosts.relay import relay
 
 
@@ -110,9 +122,15 @@ def explain_tree_error(error: Exception) -> StokerError | None:
     if isinstance(error, FileNotFoundError):
         return NotFound(f"There is no file or folder {error.filename!s}.", hint="Check the path.")
     if isinstance(error, tree.Exists):
-        return TargetError(f"{error}; Stoker did not replace it.", hint="Remove the target, or choose another name.", retry=False)
+        return TargetError(
+            f"{error}; Stoker did not replace it.",
+            hint="Remove the target, or choose another name.",
+            retry=False,
+        )
     if isinstance(error, tree.Torn):
-        return TargetError(f"The copy was interrupted: {error}.", hint="The partial copy was removed; try again.", retry=True)
+        return TargetError(
+            f"The copy was interrupted: {error}.", hint="The partial copy was removed; try again.", retry=True
+        )
     if isinstance(error, OSError):
         where = f" ({os.fsdecode(error.filename)})" if error.filename else ""
         return TargetError(f"The copy failed: {error.strerror or error}{where}.", retry=False,

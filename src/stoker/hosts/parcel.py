@@ -1,7 +1,10 @@
-"""Folders that travel to a machine once: a list of files with hashes, then only the content that the machine lacks.
+"""Folders that travel to a machine once: a list of files with hashes,
+then only the content that the machine lacks.
 
-Both ends run this one file; the far end gets its text after that of tree.py, so it is standard library only and runs on Python 3.8.
-A parcel is a list of entries, parents first: ["d", path, mode, mtime_ns], ["l", path, mtime_ns, where it leads],
+Both ends run this one file; the far end gets its text after that of tree.py, so it is standard library only
+and runs on Python 3.8.
+A parcel is a list of entries, parents first:
+["d", path, mode, mtime_ns], ["l", path, mtime_ns, where it leads],
 ["f", path, mode, mtime_ns, size, sha256].
 """
 
@@ -35,7 +38,8 @@ class Changed(Exception):
 
 
 def survey(source, hash_of, chosen=None):
-    """The parcel of everything in the folder `source`, or of what chosen(path) wants. hash_of(path, lstat) -> sha256."""
+    """The parcel of everything in the folder `source`, or of what chosen(path) wants.
+    hash_of(path, lstat) -> sha256."""
     entries = []
     for path, rel, seen in tree.walk(os.fsencode(source)):
         name, when = os.fsdecode(rel), seen.st_mtime_ns
@@ -64,8 +68,13 @@ def hash_file(path, _seen=None):
 
 
 def name_of(entries, times=True):
-    """The name of a parcel: equal names have equal content. times=False: also where only modification times differ."""
-    told = entries if times else [each[:-1][:2] + each[-1:] if each[0] == LINK else each[:3] + each[4:] for each in entries]
+    """The name of a parcel: equal names have equal content. times=False:
+    also where only modification times differ."""
+    told = (
+        entries
+        if times
+        else [each[:-1][:2] + each[-1:] if each[0] == LINK else each[:3] + each[4:] for each in entries]
+    )
     return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode("ascii")).hexdigest()
 
 
@@ -118,7 +127,8 @@ class Wire:
             yield data
 
 
-# --- the far end ---------------------------------------------------------------------------------------------------------
+# --- the far end
+# ---------------------------------------------------------------------------------------------------------
 
 class Cache:
     """Content by its hash below one folder, and the lists of parcels that were complete."""
@@ -159,7 +169,9 @@ class Cache:
         """How unfinished files end. Whoever comes while another writes begins files of its own."""
         if not self._part:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
-            self._lock = os.open(os.path.join(self.folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = os.open(
+                os.path.join(self.folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
             self._part = ".part"
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -168,7 +180,8 @@ class Cache:
         return self._part
 
     def receive(self, wire, entries):
-        """Take what `Sender.send` sends, up to its end. Each content gets its name when its hash is right. Raises Changed."""
+        """Take what `Sender.send` sends, up to its end.
+        Each content gets its name when its hash is right. Raises Changed."""
         sizes = {sha: size for sha, (_path, size) in contents(entries).items()}
         while True:
             told = wire.hear()
@@ -192,7 +205,8 @@ class Cache:
             os.rename(part, path)
 
     def put(self, entry, out):
-        """Write the content of a file entry to the descriptor `out`, checked as it goes. Raises Changed; then it is here no more."""
+        """Write the content of a file entry to the descriptor `out`, checked as it goes. Raises Changed;
+        then it is here no more."""
         sha, left, digest = entry[5], entry[4], hashlib.sha256()
         path = self.path(sha)
         try:
@@ -230,8 +244,9 @@ class Cache:
 
 
 def lay_out(entries, folder, put, link=None):
-    """Make all entries below the empty folder `folder`. put(entry, descriptor) writes the content of a file; link(entry, path), if given,
-    makes it whole where it can, and then all is read-only."""
+    """Make all entries below the empty folder `folder`.
+    put(entry, descriptor) writes the content of a file;
+    link(entry, path), if given, makes it whole where it can, and then all is read-only."""
     read_only = link is not None
     made, later = {""}, []
     for entry in entries:
@@ -250,7 +265,9 @@ def lay_out(entries, folder, put, link=None):
                 os.utime(path, ns=(entry[2], entry[2]), follow_symlinks=False)
         else:
             if link is None or not link(entry, path):
-                out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+                out = os.open(
+                    path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+                )
                 try:
                     put(entry, out)
                 finally:
@@ -263,7 +280,8 @@ def lay_out(entries, folder, put, link=None):
 
 
 def deliver(cache, target, at, wire):
-    """Make the folder `target`: what the near end sends beside, and in its folder `at` the parcel. Whole or absent."""
+    """Make the folder `target`: what the near end sends beside, and in its folder `at` the parcel.
+    Whole or absent."""
     hello = wire.hear()
     target = os.fsencode(target)
     with tree.beside(target, True) as temp:
@@ -287,7 +305,8 @@ def deliver(cache, target, at, wire):
 
 
 def keep(data, wire):
-    """See that a dataset lies in the folder of `data` as it was sent; tell where. What changed there is moved aside, never used again."""
+    """See that a dataset lies in the folder of `data` as it was sent; tell where.
+    What changed there is moved aside, never used again."""
     hello = wire.hear()
     folder = os.fsencode(os.path.join(data.folder, hello["parcel"][:32]))
     if _intact(folder):
@@ -319,10 +338,20 @@ def keep(data, wire):
 
 
 def _seal(folder, entries, label):
-    """Note down how the files of a dataset look now, to the time of their last change, which nobody can set back."""
-    _write(os.path.join(folder, SEAL), json.dumps(
-        {"label": label, "entries": entries, "seen": _seen(folder), "bytes": sum(each[4] for each in entries if each[0] == FILE),
-         "files": sum(each[0] == FILE for each in entries)}).encode("ascii"))
+    """Note down how the files of a dataset look now, to the time of their last change,
+    which nobody can set back."""
+    _write(
+        os.path.join(folder, SEAL),
+        json.dumps(
+            {
+                "label": label,
+                "entries": entries,
+                "seen": _seen(folder),
+                "bytes": sum(each[4] for each in entries if each[0] == FILE),
+                "files": sum(each[0] == FILE for each in entries),
+            }
+        ).encode("ascii"),
+    )
 
 
 def _seen(folder):
@@ -335,7 +364,8 @@ def _seen(folder):
 
 
 def _intact(folder):
-    """Whether a dataset is as it was sent. One that is not is renamed; a file that was only touched is hashed again."""
+    """Whether a dataset is as it was sent. One that is not is renamed;
+    a file that was only touched is hashed again."""
     place = os.fsdecode(folder)
     try:
         with open(os.path.join(place, SEAL), encoding="ascii") as f:
@@ -394,12 +424,30 @@ def tell_data(data, *words):
         for name in sorted(os.listdir(data.folder)):
             folder = os.path.join(data.folder, name)
             seal = {}
-            with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, SEAL), encoding="ascii") as f:
+            with (
+                contextlib.suppress(OSError, ValueError),
+                open(os.path.join(folder, SEAL), encoding="ascii") as f,
+            ):
                 seal = json.load(f)
-            state = "unfinished" if name.endswith(".part") else "changed" if ".changed-" in name or not seal else "whole"
+            state = (
+                "unfinished"
+                if name.endswith(".part")
+                else "changed"
+                if ".changed-" in name or not seal
+                else "whole"
+            )
             removed = name in names or name.split(".")[0] in names
-            found.append({"id": name, "label": seal.get("label"), "files": seal.get("files"), "bytes": seal.get("bytes"), "state": state,
-                          "at": os.path.join(folder, TREE), "removed": removed})
+            found.append(
+                {
+                    "id": name,
+                    "label": seal.get("label"),
+                    "files": seal.get("files"),
+                    "bytes": seal.get("bytes"),
+                    "state": state,
+                    "at": os.path.join(folder, TREE),
+                    "removed": removed,
+                }
+            )
             if removed:
                 tree.remove(os.fsencode(folder))
     wire.tell({"data": found})
@@ -437,10 +485,12 @@ def _size(path):
         return 0
 
 
-# --- the near end --------------------------------------------------------------------------------------------------------
+# --- the near end
+# --------------------------------------------------------------------------------------------------------
 
 class Sender:
-    """Sends the content of a parcel whose files lie below `folder`. tell(bytes sent, bytes in all) is called now and then."""
+    """Sends the content of a parcel whose files lie below `folder`.
+    tell(bytes sent, bytes in all) is called now and then."""
 
     def __init__(self, wire, folder, entries, tell=None):
         self._wire, self._folder, self._tell = wire, os.fsencode(folder), tell or (lambda sent, whole: None)
@@ -479,7 +529,10 @@ class Sender:
 def main(verb, cache, *words):
     """The far end. One line on stderr and an exit code on failure."""
     try:
-        with open(0, "rb", buffering=0, closefd=False) as incoming, open(1, "wb", buffering=0, closefd=False) as outgoing:
+        with (
+            open(0, "rb", buffering=0, closefd=False) as incoming,
+            open(1, "wb", buffering=0, closefd=False) as outgoing,
+        ):
             wire = Wire(incoming, outgoing)
             VERBS[verb](Cache(cache), *words, wire)
     except tree.Exists as e:

@@ -14,13 +14,19 @@ from pathlib import Path
 
 @contextmanager
 def relay(port: int) -> Iterator[Path]:
-    """The path of a private socket; each connection to it becomes one to 127.0.0.1:port. All end with the context."""
+    """The path of a private socket; each connection to it becomes one to 127.0.0.1:port.
+    All end with the context."""
     folder = tempfile.mkdtemp(prefix="stoker-", dir="/tmp")
     path = os.path.join(folder, "s")
     loop = asyncio.new_event_loop()
     ready = threading.Event()
     done = asyncio.Event()
-    thread = threading.Thread(target=loop.run_until_complete, args=(_serve(path, port, ready, done),), name=f"relay-{port}", daemon=True)
+    thread = threading.Thread(
+        target=loop.run_until_complete,
+        args=(_serve(path, port, ready, done),),
+        name=f"relay-{port}",
+        daemon=True,
+    )
     thread.start()
     try:
         ready.wait(10)

@@ -1,6 +1,8 @@
-"""Any machine that the user reaches by typing `ssh NAME`: their own OpenSSH, their config, keys, agent and jump hosts.
+"""Any machine that the user reaches by typing `ssh NAME`:
+their own OpenSSH, their config, keys, agent and jump hosts.
 
-One connection (a private control master) carries everything. The login shell there, which may be fish or csh, sees one fixed line;
+One connection (a private control master) carries everything.
+The login shell there, which may be fish or csh, sees one fixed line;
 what to run follows on stdin, so no word of ours is ever read by a shell that we do not know.
 """
 
@@ -43,23 +45,41 @@ from stoker.hosts.base import (
 from stoker.hosts.local import explain_tree_error
 from stoker.hosts.ssh_says import explain
 
-OPTIONS = ("RemoteCommand=none", "RequestTTY=no", "ClearAllForwardings=yes", "PermitLocalCommand=no", "ControlPersist=no", "BatchMode=yes",
-           "LogLevel=INFO")
-TIMES = ("ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")  # a machine's own `-o` comes before these
+OPTIONS = (
+    "RemoteCommand=none",
+    "RequestTTY=no",
+    "ClearAllForwardings=yes",
+    "PermitLocalCommand=no",
+    "ControlPersist=no",
+    "BatchMode=yes",
+    "LogLevel=INFO",
+)
+# a machine's own `-o` comes before these
+TIMES = ("ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3")
 CONNECT_S = 30.0  # from asking for a connection to a running command there, name look-up and log-in included
-SAY_S = 5.0  # an ssh that has closed its stdout is about to end: this long for its reason to arrive, on a machine that is busy
-AT_ONCE_S = 0.0  # our ssh is killed, not asked: it misses a TERM that comes just before it sleeps, and the far end hears the same
+# an ssh that has closed its stdout is about to end:
+# this long for its reason to arrive, on a machine that is busy
+SAY_S = 5.0
+# our ssh is killed, not asked: it misses a TERM that comes just before it sleeps,
+# and the far end hears the same
+AT_ONCE_S = 0.0
 LAY_OUT_S = 600.0  # for the far end of a transfer to lay out what came
 FAR_GRACE_S = 5  # the far side's clock ends a command this long after ours gave up
 # What a login shell of any kind reads first. Some machines give commands no PATH, or one that leads nowhere.
-_SHELL = "exec /bin/sh -c 'command -v dd >/dev/null 2>&1 || export PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin; "
+_SHELL = (
+    "exec /bin/sh -c 'command -v dd >/dev/null 2>&1 || export "
+    "PATH=${PATH:+$PATH:}/usr/local/bin:/usr/bin:/bin; "
+)
 _FIND_PYTHON = """
 try() { "$1" -I -S -c 'import sys; sys.exit(1) if sys.version_info < (3, 8) else print(sys.executable)' 2>/dev/null; }
 for p in python3 python /usr/bin/python3 /usr/local/bin/python3 /opt/conda/bin/python "$HOME/miniconda3/bin/python" \
     "$HOME/anaconda3/bin/python" /usr/libexec/platform-python; do try "$p" && exit; done
 try "$("${SHELL:-sh}" -lc 'command -v python3' 2>/dev/null </dev/null | tail -n 1)"
-"""
-_BOOT = "import os,sys\nn=int(sys.argv[1]); b=b''\nwhile len(b)<n: b+=os.read(0,n-len(b)) or sys.exit(6)\nexec(compile(b,'tree.py','exec'))"
+"""  # noqa: E501
+_BOOT = (
+    "import os,sys\nn=int(sys.argv[1]); b=b''\nwhile len(b)<n: b+=os.read(0,n-len(b)) or "
+    "sys.exit(6)\nexec(compile(b,'tree.py','exec'))"
+)
 _PARCEL_BOOT = """import os,sys
 def take(n):
     b=b''
@@ -90,7 +110,9 @@ class SshHost(Host):
         far = script(argv, mark, math.ceil(timeout_s) + FAR_GRACE_S)
         with self._client(far) as process:
             try:
-                out, err = converse(process, far + stdin, timeout_s, f"'{os.path.basename(argv[0])}' on {self.name}")
+                out, err = converse(
+                    process, far + stdin, timeout_s, f"'{os.path.basename(argv[0])}' on {self.name}"
+                )
             except subprocess.TimeoutExpired:
                 end_group(process, AT_ONCE_S)
                 raise timed_out(argv, self.name, timeout_s) from None
@@ -141,7 +163,12 @@ class SshHost(Host):
     def get(self, source: str, target: Path, limit: int | None = None) -> None:
         with self._tree("send", source) as stream:
             try:
-                tree.unpack(stream.stdout if limit is None else _Limited(stream.stdout, limit, f"{self.name}:{source}"), target)
+                tree.unpack(
+                    stream.stdout
+                    if limit is None
+                    else _Limited(stream.stdout, limit, f"{self.name}:{source}"),
+                    target,
+                )
             except tree.Torn as e:
                 _check(stream, f"{self.name}:{source}")
                 raise explain_tree_error(e) from e
@@ -155,10 +182,17 @@ class SshHost(Host):
         if not inside.is_dir():
             self.give(source, target)
             return
-        own = parcel.survey(source, lambda path, seen: "", lambda name: name.split("/")[0] != shared and name not in leave)
+        own = parcel.survey(
+            source, lambda path, seen: "", lambda name: name.split("/")[0] != shared and name not in leave
+        )
         entries, top = parcel.survey(inside, parcel.hash_file), inside.stat()
-        hello = {"parcel": parcel.name_of(entries), "own": own, "top": [stat.S_IMODE(top.st_mode) & 0o777, top.st_mtime_ns]}
-        for whole in (False, True):  # content there that is no more what its name says was deleted: once more, with the list
+        hello = {
+            "parcel": parcel.name_of(entries),
+            "own": own,
+            "top": [stat.S_IMODE(top.st_mode) & 0o777, top.st_mtime_ns],
+        }
+        # content there that is no more what its name says was deleted: once more, with the list
+        for whole in (False, True):
             with self._parcels("deliver", cache, target, shared) as (stream, wire):
                 wire.tell({**hello, "whole": whole})
                 for each in own:
@@ -180,7 +214,9 @@ class SshHost(Host):
             wire.tell(list(entries))
             return wire.hear()["missing"]
 
-    def keep_data(self, source: Path, data: str, hash_of: Callable, tell: Progress = silent, expected: str = "") -> tuple[str, str]:
+    def keep_data(
+        self, source: Path, data: str, hash_of: Callable, tell: Progress = silent, expected: str = ""
+    ) -> tuple[str, str]:
         entries = [] if expected else parcel.survey(source, hash_of)
         name = expected or parcel.name_of(entries, times=False)
         with self._parcels("keep", data) as (stream, wire):
@@ -202,9 +238,20 @@ class SshHost(Host):
 
     @contextmanager
     def _parcels(self, verb: str, cache: str, *words: str) -> Iterator[tuple[Stream, parcel.Wire]]:
-        """The far end of parcel.py, sent ahead after that of tree.py. A failure there is raised as what it says."""
+        """The far end of parcel.py, sent ahead after that of tree.py.
+        A failure there is raised as what it says."""
         texts = [Path(each.__file__).read_bytes() for each in (tree, parcel)]
-        argv = [self.python(), "-I", "-S", "-c", _PARCEL_BOOT, *(str(len(text)) for text in texts), verb, cache, *words]
+        argv = [
+            self.python(),
+            "-I",
+            "-S",
+            "-c",
+            _PARCEL_BOOT,
+            *(str(len(text)) for text in texts),
+            verb,
+            cache,
+            *words,
+        ]
         with self.open(argv) as stream:
             wire = parcel.Wire(stream.stdout, stream.stdin)
             try:
@@ -214,14 +261,21 @@ class SshHost(Host):
                 _check(stream, f"{self.name}:{words[0] if words else cache}")
                 raise _cut(self.name) from e
             except parcel.Changed as e:
-                raise TargetError(f"{e} has changed since the run began, or since Stoker listed its files.",
-                                  hint="Start a new run with --new when nothing writes to it.", retry=False) from e
+                raise TargetError(
+                    f"{e} has changed since the run began, or since Stoker listed its files.",
+                    hint="Start a new run with --new when nothing writes to it.",
+                    retry=False,
+                ) from e
             except OSError as e:
                 raise explain_tree_error(e) from e
 
     @contextmanager
     def forward(self, port_or_socket: str) -> Iterator[Path]:
-        far = f"127.0.0.1:{port_or_socket}" if port_or_socket.isdigit() else os.path.join(self.home(), port_or_socket)
+        far = (
+            f"127.0.0.1:{port_or_socket}"
+            if port_or_socket.isdigit()
+            else os.path.join(self.home(), port_or_socket)
+        )
         self._connect()
         control = self._control
         path = f"{control}-{next(_numbers)}"
@@ -247,7 +301,11 @@ class SshHost(Host):
         if not self._home:
             found = os.fsdecode(self.run(["sh", "-c", 'printf %s "$HOME"']).out)
             if not found.startswith("/"):
-                raise TargetError(f"{self.name} does not report its home folder.", hint=f"ssh {self.name} 'echo $HOME'", retry=False)
+                raise TargetError(
+                    f"{self.name} does not report its home folder.",
+                    hint=f"ssh {self.name} 'echo $HOME'",
+                    retry=False,
+                )
             self._home = found
         return self._home
 
@@ -256,16 +314,21 @@ class SshHost(Host):
             self._hang_up()
 
     def _connect(self) -> None:
-        """A living control master, or TargetError. Its own command is a `cat` that ends with our end of its stdin, however we end."""
+        """A living control master, or TargetError.
+        Its own command is a `cat` that ends with our end of its stdin, however we end."""
         asked = time.monotonic()
         with self._lock:
             if self._master is not None and self._master.wait(0) is None:
                 return
             failed_at, failure = self._failure
-            if failed_at > asked:  # somebody tried while we waited for the lock: do not let a queue of callers try one after the other
+            # somebody tried while we waited for the lock:
+            # do not let a queue of callers try one after the other
+            if failed_at > asked:
                 raise TargetError(failure.message, hint=failure.hint, retry=failure.retry)
             self._hang_up()
-            self._control = str(private_folder(Path(f"/tmp/stoker-{os.getuid()}")) / f"m{os.getpid()}-{next(_numbers)}")
+            self._control = str(
+                private_folder(Path(f"/tmp/stoker-{os.getuid()}")) / f"m{os.getpid()}-{next(_numbers)}"
+            )
             try:
                 self._master = self._log_in()
             except TargetError as e:
@@ -274,7 +337,11 @@ class SshHost(Host):
 
     def _log_in(self) -> Stream:
         mark = _mark()
-        stream = Stream(self._spawn("yes", f"{_SHELL}echo {mark.decode()}; exec cat >/dev/null'"), self.name, patience_s=AT_ONCE_S)
+        stream = Stream(
+            self._spawn("yes", f"{_SHELL}echo {mark.decode()}; exec cat >/dev/null'"),
+            self.name,
+            patience_s=AT_ONCE_S,
+        )
         answered = False
         try:
             answered = _read_mark(stream.stdout, mark + b"\n", CONNECT_S)
@@ -306,12 +373,28 @@ class SshHost(Host):
         except OSError as e:
             if e.errno in SCARCE:
                 raise scarce(e) from e
-            raise TargetError("The program `ssh` cannot be started on this machine.", hint="Install it: apt-get install openssh-client",
-                              retry=False) from e
+            raise TargetError(
+                "The program `ssh` cannot be started on this machine.",
+                hint="Install it: apt-get install openssh-client",
+                retry=False,
+            ) from e
 
     def _ask(self, control: str, verb: str, forwarding: str) -> None:
-        argv = ["ssh", "-F", "/dev/null", "-o", f"ControlPath={control}", "-O", verb, "-L", forwarding, self._destination[-1]]
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=CONNECT_S, check=False)
+        argv = [
+            "ssh",
+            "-F",
+            "/dev/null",
+            "-o",
+            f"ControlPath={control}",
+            "-O",
+            verb,
+            "-L",
+            forwarding,
+            self._destination[-1],
+        ]
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=CONNECT_S, check=False
+        )
         if done.returncode:
             raise explain(done.stderr.decode("utf-8", "replace"), self.name, 255)
 
@@ -351,7 +434,10 @@ def parse_destination(where: str) -> list[str]:
         words = shlex.split(where)
     except ValueError as e:
         raise InvalidSpec(f"'{where}' is not a valid argument for ssh: {e}.") from e
-    hint = "Write what you type after ssh, e.g. me@10.0.0.7 or -p 12345 root@host. Put other settings into ~/.ssh/config."
+    hint = (
+        "Write what you type after ssh, e.g. me@10.0.0.7 or -p 12345 root@host. "
+        "Put other settings into ~/.ssh/config."
+    )
     if not words or words[-1].startswith("-") or not words[-1]:
         raise InvalidSpec(f"'{where}' does not name a machine.", hint=hint)
     options = iter(words[:-1])
@@ -366,14 +452,22 @@ def parse_destination(where: str) -> list[str]:
 
 def script(argv: Sequence[str], mark: bytes, timeout_s: int = 0) -> bytes:
     """What sh is given: say that we are here, run the words as they are, tell the exit code on stderr."""
-    clock = f"if timeout -k 1 9 true 2>/dev/null; then set -- timeout -k {FAR_GRACE_S} {timeout_s}; fi\n" if timeout_s else ""
+    clock = (
+        f"if timeout -k 1 9 true 2>/dev/null; then set -- timeout -k {FAR_GRACE_S} {timeout_s}; fi\n"
+        if timeout_s
+        else ""
+    )
     hello, ended = b"printf '%s\\n' " + mark, b"printf '\\n%s %d\\n' " + mark + b" $? >&2"
     command = b'"$@" ' + os.fsencode(shlex.join(argv))
     return hello + b"\ncd 2>/dev/null\nset --\n" + clock.encode() + command + b"\n" + ended
 
 
 def _cut(host: str) -> TargetError:
-    return TargetError(f"The connection to {host} was cut.", hint="Try again; runs on that machine are not affected.", retry=True)
+    return TargetError(
+        f"The connection to {host} was cut.",
+        hint="Try again; runs on that machine are not affected.",
+        retry=True,
+    )
 
 
 def _check(stream: Stream, where: str) -> None:
@@ -392,7 +486,11 @@ def _transfer_error(code: int | None, where: str, said: str) -> StokerError:
         return TargetError(f"{where} exists already; Stoker did not replace it.",
                            hint="Remove the target, or choose another name.", retry=False)
     if code in (tree.EXIT_TORN, None):
-        return TargetError(f"The copy to or from {where} was interrupted.", hint="The partial copy was removed; try again.", retry=True)
+        return TargetError(
+            f"The copy to or from {where} was interrupted.",
+            hint="The partial copy was removed; try again.",
+            retry=True,
+        )
     return TargetError(f"The copy to or from {where} failed: {said}.",
                        hint="Check the free space and the owner of the folder there.", retry=False)
 
@@ -403,7 +501,8 @@ def _mark() -> bytes:
 
 
 def _read_mark(stdout: object, mark: bytes, timeout_s: float) -> bool:
-    """Read up to and including the mark, a byte at a time so that nothing after it is taken. False when the stream ended before."""
+    """Read up to and including the mark, a byte at a time so that nothing after it is taken.
+    False when the stream ended before."""
     deadline = time.monotonic() + timeout_s
     seen = b""
     poller = select.poll()  # select() cannot watch a descriptor above 1023

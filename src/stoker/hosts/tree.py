@@ -1,6 +1,8 @@
-"""Files and folders, whole or absent: copied here, or packed into a tar stream and unpacked on another machine.
+"""Files and folders, whole or absent: copied here,
+or packed into a tar stream and unpacked on another machine.
 
-Both ends of a transfer run this one file; the far end gets its text, so it is standard library only and runs on Python 3.8.
+Both ends of a transfer run this one file; the far end gets its text,
+so it is standard library only and runs on Python 3.8.
 Paths are bytes inside, because a name need not be text.
 """
 
@@ -43,7 +45,8 @@ def copy(source: str | bytes | os.PathLike, target: str | bytes | os.PathLike) -
 
 
 def pack(source: str | bytes | os.PathLike, out: object) -> None:
-    """Write a file or folder as a tar stream to the raw binary file `out`. Raises FileNotFoundError, OSError."""
+    """Write a file or folder as a tar stream to the raw binary file `out`.
+    Raises FileNotFoundError, OSError."""
     source = os.fsencode(source)
     if not os.path.exists(source):
         raise FileNotFoundError(errno.ENOENT, "no such file or folder", os.fsdecode(source))
@@ -60,7 +63,9 @@ def unpack(stream: object, target: str | bytes | os.PathLike) -> None:
     """Lay out what `pack` wrote. Nothing is written outside `target`. Raises Exists, Torn, OSError."""
     target = os.fsencode(target)
     try:
-        with tarfile.open(mode="r|", fileobj=stream, encoding="utf-8", errors="surrogateescape", bufsize=CHUNK) as tar:
+        with tarfile.open(
+            mode="r|", fileobj=stream, encoding="utf-8", errors="surrogateescape", bufsize=CHUNK
+        ) as tar:
             first = tar.next()
             if first is None or first.name != ROOT or not (first.isdir() or first.isreg()):
                 raise Torn("the path is not below the allowed folder")
@@ -71,7 +76,8 @@ def unpack(stream: object, target: str | bytes | os.PathLike) -> None:
 
 
 def move(source: str | bytes | os.PathLike, target: str | bytes | os.PathLike) -> bool:
-    """Rename a file or folder if both lie on one file system; False if they do not. Raises Exists, OSError."""
+    """Rename a file or folder if both lie on one file system; False if they do not.
+    Raises Exists, OSError."""
     source, target = os.fsencode(source), os.fsencode(target)
     os.makedirs(os.path.dirname(target) or b".", exist_ok=True)
     _refuse(target, os.path.isdir(source))
@@ -85,7 +91,8 @@ def move(source: str | bytes | os.PathLike, target: str | bytes | os.PathLike) -
 
 
 def walk(source):
-    """(path, path below source, lstat) of everything, parents first; b"" is the source itself, which is followed if it is a link."""
+    """(path, path below source, lstat) of everything, parents first;
+    b"" is the source itself, which is followed if it is a link."""
     seen = os.stat(source)
     yield source, b"", seen
     if not stat.S_ISDIR(seen.st_mode):
@@ -107,7 +114,8 @@ def walk(source):
 
 
 def _make(path, seen, fill, link, later):
-    """Make one entry at `path`; folders get their mode and time in `_finish`, when nothing more is written into them."""
+    """Make one entry at `path`; folders get their mode and time in `_finish`,
+    when nothing more is written into them."""
     mode = seen.st_mode
     if stat.S_ISDIR(mode):
         if later:  # the first is the folder that `beside` made
@@ -149,7 +157,8 @@ def copy_file(source, to):
 
 
 def _copy_in_kernel(fd, to):
-    """Bytes that copy_file_range took; the rest is for a plain copy, which also finds the end of files that lie about their size."""
+    """Bytes that copy_file_range took; the rest is for a plain copy, which also finds the end of files that
+    lie about their size."""
     done = 0
     try:
         while True:
@@ -193,7 +202,13 @@ def _unpack_members(tar, first, temp):
     while member is not None and member.name != END:
         _check(member, first, folders)
         path, seen = _join(temp, _bytes(member.name[len(ROOT) + 1:])), _Seen(member)
-        _make(path, seen, lambda to, member=member: _write_member(tar, member, to), _bytes(member.linkname), later)
+        _make(
+            path,
+            seen,
+            lambda to, member=member: _write_member(tar, member, to),
+            _bytes(member.linkname),
+            later,
+        )
         tar.members = []
         member = tar.next()
     if member is None:
@@ -325,7 +340,8 @@ def _bytes(name):
 
 
 def main(verb, path):
-    """The far end: `send PATH` packs to stdout, `receive PATH` unpacks from stdin. One line on stderr and an exit code on failure."""
+    """The far end: `send PATH` packs to stdout, `receive PATH` unpacks from stdin.
+    One line on stderr and an exit code on failure."""
     try:
         if verb == "send":
             with open(1, "wb", buffering=0, closefd=False) as out:
@@ -349,7 +365,9 @@ def say(code, error):
     text = str(error)
     if getattr(error, "strerror", None):
         text = error.strerror + (": " + os.fsdecode(error.filename) if error.filename else "")
-    sys.stderr.write(text.encode("utf-8", "backslashreplace").decode("utf-8", "replace").replace("\n", "\\n") + "\n")
+    sys.stderr.write(
+        text.encode("utf-8", "backslashreplace").decode("utf-8", "replace").replace("\n", "\\n") + "\n"
+    )
     return code
 
 

@@ -1,5 +1,6 @@
-"""A script that works in a copy of its folder: what lies beside the folder (`../data`, `import common` from the folder above) does not lie
-beside the copy, and is found where the folder really is.
+"""A script that works in a copy of its folder:
+what lies beside the folder (`../data`, `import common` from the folder above) does not lie beside the copy,
+and is found where the folder really is.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from .entry.methods import Of, replace
 
 _copy = ""  # where the script works, with a slash at the end
 _origin = ""  # the folder it is a copy of
-_above: tuple = ()  # the two folders over the copy, with a slash: nothing of the user's is there but what we find here
+# the two folders over the copy, with a slash: nothing of the user's is there but what we find here
+_above: tuple = ()
 _ours: tuple = ()
 _chdir = os.chdir
 
 
 def install(copy: str, origin: str, ours: tuple) -> None:
-    """From here on `led` answers for this copy, os.chdir goes there, and modules beside the folder are found. ours: folders of our own,
-    where nothing leads elsewhere."""
+    """From here on `led` answers for this copy, os.chdir goes there, and modules beside the folder are found.
+    ours: folders of our own, where nothing leads elsewhere."""
     global _copy, _origin, _above, _ours
     if os.path.realpath(copy) == os.path.realpath(origin):
         return
@@ -33,8 +35,9 @@ def install(copy: str, origin: str, ours: tuple) -> None:
 
 
 def led(path: object) -> object:
-    """Where `path` leads from the folder that the script was copied from; `path` itself in all but the few cases where that is not where
-    it leads from the copy: out of the copy by `..`, or to something in the folders above it that is not there."""
+    """Where `path` leads from the folder that the script was copied from;
+    `path` itself in all but the few cases where that is not where it leads from the copy:
+    out of the copy by `..`, or to something in the folders above it that is not there."""
     name = paths.text(path) if _copy else ""
     if not name:
         return path
@@ -45,7 +48,11 @@ def led(path: object) -> object:
     whole = os.path.join(os.path.normpath(aimed), "")
     if whole.startswith((_copy, *_ours)):
         return path
-    if not aimed.startswith(_copy) and whole not in _above and (not whole.startswith(_above) or paths.existed(whole[:-1])):
+    if (
+        not aimed.startswith(_copy)
+        and whole not in _above
+        and (not whole.startswith(_above) or paths.existed(whole[:-1]))
+    ):
         return path
     there = os.path.normpath(os.path.join(_origin, os.path.relpath(whole, _copy)))
     return os.fsencode(there) if isinstance(path, bytes) else there
@@ -64,4 +71,8 @@ class _Beside:
         if path is not None:
             return None
         entries = [there for there in map(led, sys.path) if there not in sys.path]
-        return sys.modules["_frozen_importlib_external"].PathFinder.find_spec(name, entries, target) if entries else None
+        return (
+            sys.modules["_frozen_importlib_external"].PathFinder.find_spec(name, entries, target)
+            if entries
+            else None
+        )

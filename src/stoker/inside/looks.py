@@ -6,7 +6,8 @@ from _weakref import ref
 
 
 def isinstance(thing: object, kinds: object) -> bool:
-    """As the builtin, by `type(thing)` alone: that one asks `thing.__class__` too, which may be a property or a `__getattribute__`."""
+    """As the builtin, by `type(thing)` alone: that one asks `thing.__class__` too, which may be a property or
+    a `__getattribute__`."""
     return issubclass(type(thing), kinds)
 
 
@@ -64,7 +65,10 @@ def named_modules(root: object) -> list:
             continue
         seen.add(id(module))
         found.append((path, module))
-        waiting += [(f"{path}.{name}" if path else name, part) for name, part in reversed(_entries(module, "_modules"))]
+        waiting += [
+            (f"{path}.{name}" if path else name, part)
+            for name, part in reversed(_entries(module, "_modules"))
+        ]
     return found
 
 

@@ -1,4 +1,5 @@
-"""What a script hands to open() and its like, looked at with the functions that were there before anybody replaced them."""
+"""What a script hands to open() and its like, looked at with the functions that were there before anybody
+replaced them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Files that a script writes where it may not go to a scratch folder, and are read from there again: nothing of the user's is changed.
+"""Files that a script writes where it may not go to a scratch folder, and are read from there again:
+nothing of the user's is changed.
 
 A rehearsal writes in a copy of the folder; a trial of the tuner writes nothing anywhere.
 """
@@ -36,13 +37,24 @@ def _silent(what: str, path: str) -> None:
 
 
 _note = _silent
-look = None  # look(path) is called before what the user has at a path is read, or gone on with in the scratch folder
+# look(path) is called before what the user has at a path is read, or gone on with in the scratch folder
+look = None
 
 
-def install(root: str, *, always: tuple = (), work: str = "", kept: tuple = (), since: float = 0.0, note: object = None) -> None:
-    """From here on this process writes nothing of the user's. root: the scratch folder; always: folders of our own; work: a folder that
-    the script may change; kept: folders that it may not, even below /tmp; since: what was there before this time is kept everywhere;
-    note(what, path): called where something goes elsewhere."""
+def install(
+    root: str,
+    *,
+    always: tuple = (),
+    work: str = "",
+    kept: tuple = (),
+    since: float = 0.0,
+    note: object = None,
+) -> None:
+    """From here on this process writes nothing of the user's. root: the scratch folder; always:
+    folders of our own; work: a folder that the script may change; kept:
+    folders that it may not, even below /tmp; since:
+    what was there before this time is kept everywhere; note(what, path):
+    called where something goes elsewhere."""
     global _always, _free, _kept, _note, _root, _since, _work
     _root, _note, _since = os.path.realpath(root), note or _silent, since
     home = os.path.expanduser("~")
@@ -66,7 +78,8 @@ def install(root: str, *, always: tuple = (), work: str = "", kept: tuple = (), 
 
 
 def hold_all(but: tuple = ()) -> None:
-    """From here on this process writes and removes nothing below /tmp either; but: beginnings of paths where it may."""
+    """From here on this process writes and removes nothing below /tmp either; but:
+    beginnings of paths where it may."""
     global _free
     _free = (*_SYSTEM, *but)
 
@@ -133,7 +146,8 @@ def _clean() -> bool:
 
 
 def _make_room(path: str, there: str, keep: bool) -> None:
-    """The scratch file `there` in a folder of its own; with what the user's file holds if it is to be changed rather than made."""
+    """The scratch file `there` in a folder of its own;
+    with what the user's file holds if it is to be changed rather than made."""
     folder = os.path.dirname(there)
     if not paths.existed(folder) and paths.existed(os.path.dirname(os.path.abspath(path))):
         _raw_makedirs(folder)
@@ -176,7 +190,8 @@ def _now_at(path: object) -> object:
 
 
 def for_writing(path: object, keep: bool = False) -> object:
-    """`path`, or the scratch file that is written in its place; `keep`: it begins with what the user's file holds."""
+    """`path`, or the scratch file that is written in its place; `keep`:
+    it begins with what the user's file holds."""
     path = led(path)
     there = elsewhere(path)
     if not there:
@@ -214,7 +229,11 @@ def listdir(_of: object, path: object = ".") -> list:
     there = _second(path)
     if there is None:
         return _listdir(path)
-    own = [each for each in _listdir(path) if _inside(path, each) not in _gone] if paths.existed(_whole(path)) or not there else []
+    own = (
+        [each for each in _listdir(path) if _inside(path, each) not in _gone]
+        if paths.existed(_whole(path)) or not there
+        else []
+    )
     new = _listdir(os.fsencode(there) if isinstance(path, bytes) else there) if there else []
     return own + [each for each in new if each not in own]
 
@@ -233,7 +252,12 @@ class _Both:
         there = os.fsencode(there) if isinstance(path, bytes) else there
         new = {each.name: each for each in _scandir(there)} if there else {}
         own = _scandir(path) if paths.existed(_whole(path)) or not there else ()
-        self._entries = iter([*(each for each in own if each.name not in new and _inside(path, each.name) not in _gone), *new.values()])
+        self._entries = iter(
+            [
+                *(each for each in own if each.name not in new and _inside(path, each.name) not in _gone),
+                *new.values(),
+            ]
+        )
 
     def __iter__(self) -> object:
         return self
@@ -261,7 +285,8 @@ def _whole(path: object) -> str:
 
 
 def _second(path: object) -> str | None:
-    """The scratch folder in the place of `path`; "" where nothing was written, and something removed; None where all is as it is."""
+    """The scratch folder in the place of `path`; "" where nothing was written, and something removed;
+    None where all is as it is."""
     if path is None or isinstance(path, int) or getattr(_busy, "on", False) or _clean():
         return None
     there = elsewhere(path)
@@ -355,7 +380,8 @@ def torch_files(torch: object, loading: object = None) -> None:
 
 
 def other_files(after: object) -> None:
-    """What else writes with code of its own. `after(module, call)`: call(module) is called when the script imports it."""
+    """What else writes with code of its own. `after(module, call)`:
+    call(module) is called when the script imports it."""
     after("sqlite3", lambda module: _put(module, "connect", _opened))
     after("h5py", lambda module: setattr(module.File, "__init__", _h5(module.File.__init__)))
     after("cv2", lambda module: (_put(module, "imwrite", for_writing), _put(module, "imread", for_reading)))

@@ -1,7 +1,10 @@
-"""How the modules of the hooks are loaded: an exception that leaves one of their functions has no trace of that function.
+"""How the modules of the hooks are loaded:
+an exception that leaves one of their functions has no trace of that function.
 
-A wrapper adds its frame to the traceback of what it calls. Whoever looks at the exception then (the interpreter, `sys.exc_info`, logging,
-pdb) sees frames that plain Python does not have. So each function is compiled as if it stood in a `try`, whose handler takes the frame out
+A wrapper adds its frame to the traceback of what it calls.
+Whoever looks at the exception then (the interpreter, `sys.exc_info`, logging, pdb) sees frames that plain
+Python does not have. So each function is compiled as if it stood in a `try`,
+whose handler takes the frame out
 again: a bare `raise` adds none. That costs nothing unless an exception passes.
 """
 
@@ -15,8 +18,8 @@ _bootstrap = sys.modules["_frozen_importlib_external"]
 _AST_ONLY = 0x400
 _BEFORE_3_11 = sys.hexversion < 0x30B0000
 _trace = BaseException.__traceback__
-# No call in it: at the limit of recursion none would succeed. Reading `tb_frame` calls audit hooks, so the first entry, which is always the
-# function's own, is not asked for it.
+# No call in it: at the limit of recursion none would succeed. Reading `tb_frame` calls audit hooks, so the
+# first entry, which is always the function's own, is not asked for it.
 _HANDLER = f"""
 try:
     pass
@@ -48,7 +51,8 @@ def install() -> None:
 
 
 def leave_stacks(_process: object) -> None:
-    """Whoever asks for the stack, not for a traceback, does not see these frames either: once these modules are imported."""
+    """Whoever asks for the stack, not for a traceback, does not see these frames either:
+    once these modules are imported."""
     from .entry import imports
     if not os.environ.get("STOKER_RESUME_DEBUG"):
         imports.after("traceback", _leave_walks)
@@ -87,7 +91,8 @@ def _load_from(folder: str) -> None:
 
 
 class _Loader(_bootstrap.SourceFileLoader):
-    """Its byte code lies in files of its own: what a plain import leaves has no `try`, and must not be taken for it, nor the other way."""
+    """Its byte code lies in files of its own: what a plain import leaves has no `try`, and must not be taken
+    for it, nor the other way."""
 
     def get_data(self, path: str) -> bytes:
         return super().get_data(_apart(path))
@@ -115,7 +120,8 @@ def _apart(path: str) -> str:
 
 
 def _cover(tree: object) -> None:
-    """Put the body of each function into a `try`. Lambdas have no room for it: they are called by functions only."""
+    """Put the body of each function into a `try`. Lambdas have no room for it:
+    they are called by functions only."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -131,7 +137,8 @@ def _cover_function(node: object) -> None:
     handler = compile(_HANDLER_BEFORE_3_11 if _BEFORE_3_11 else _HANDLER, "", "exec", _AST_ONLY, True).body[0]
     _move(handler, node.body[-1].end_lineno)
     first = node.body[0]
-    first = 1 if type(first).__name__ == "Expr" and type(getattr(first.value, "value", None)) is str else 0  # its docstring stays there
+    # its docstring stays there
+    first = 1 if type(first).__name__ == "Expr" and type(getattr(first.value, "value", None)) is str else 0
     if node.body[first:]:
         handler.body = node.body[first:]
         node.body[first:] = [handler]
@@ -165,4 +172,6 @@ def _cut(error: BaseException) -> None:
     kind = type(error)
     for each in (kind, error, trace):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
-    ctypes.pythonapi.PyErr_SetExcInfo(ctypes.py_object(kind), ctypes.py_object(error), ctypes.py_object(trace))
+    ctypes.pythonapi.PyErr_SetExcInfo(
+        ctypes.py_object(kind), ctypes.py_object(error), ctypes.py_object(trace)
+    )

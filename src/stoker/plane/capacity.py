@@ -1,4 +1,5 @@
-"""What a machine has, what is handed out of it, and who gets what next: `admit` for one run that waits for its turn. Pure."""
+"""What a machine has, what is handed out of it, and who gets what next:
+`admit` for one run that waits for its turn. Pure."""
 
 from __future__ import annotations
 
@@ -10,20 +11,29 @@ from stoker.plane.record import Holding, Run
 
 @dataclass(frozen=True)
 class Room:
-    """What a machine has. `gpus` None: it could not be asked yet. `slots` None: CPU slots are not counted there."""
+    """What a machine has. `gpus` None: it could not be asked yet. `slots` None:
+    CPU slots are not counted there."""
 
     gpus: tuple[str, ...] | None = ()
     slots: int | None = None
-    busy: dict[str, str] = field(default_factory=dict)  # GPU -> what uses it that Stoker did not hand it to, in words
-    leased: dict[str, str] = field(default_factory=dict)  # GPU -> who holds it by a lease, here or in another state folder
+    # GPU -> what uses it that Stoker did not hand it to, in words
+    busy: dict[str, str] = field(default_factory=dict)
+    # GPU -> who holds it by a lease, here or in another state folder
+    leased: dict[str, str] = field(default_factory=dict)
     index: dict[str, str] = field(default_factory=dict)  # GPU -> its number on this machine
 
     def named(self, ids: Sequence[str]) -> list[str]:
         """The GPUs of these numbers or UUIDs (or beginnings of one), those that are there."""
-        return [uuid for each in ids for uuid in self.gpus or () if each == self.index.get(uuid) or (each and uuid.startswith(each))]
+        return [
+            uuid
+            for each in ids
+            for uuid in self.gpus or ()
+            if each == self.index.get(uuid) or (each and uuid.startswith(each))
+        ]
 
     def used_by_others(self, ids: Sequence[str]) -> bool:
-        """Whether these are all GPUs that other programs use: no run that waits without naming any gets one of them."""
+        """Whether these are all GPUs that other programs use:
+        no run that waits without naming any gets one of them."""
         named = self.named(ids)
         return bool(named) and all(uuid in self.busy for uuid in named)
 
@@ -49,7 +59,8 @@ class Usage:
 
 @dataclass(frozen=True)
 class Admission:
-    """May it start: "yes" (with these GPUs), "wait" or "never" (why, in words that follow "waits for" or "wants")."""
+    """May it start: "yes" (with these GPUs), "wait" or "never" (why,
+    in words that follow "waits for" or "wants")."""
 
     verdict: str
     why: str = ""
@@ -67,26 +78,39 @@ def usage_of(holders: Iterable[Run | Holding]) -> Usage:
 
 
 def admit(gpus: int, slots: int, usage: Usage, room: Room, ids: Sequence[str] = ()) -> Admission:
-    """Whether a run that wants this may start now. GPUs that others use go to a run that names them (`ids`), or to nobody; a machine's
-    only GPU is shared. Without `gpus`, `ids` are what its environment shows it: it holds them, and waits for none."""
+    """Whether a run that wants this may start now.
+    GPUs that others use go to a run that names them (`ids`), or to nobody;
+    a machine's only GPU is shared. Without `gpus`, `ids` are what its environment shows it:
+    it holds them, and waits for none."""
     if gpus and room.gpus is None:
         return Admission("wait", "its machine to answer: the number of GPUs is not known yet")
     have, named = len(room.gpus or ()), room.named(ids)
     if gpus > have:
         return Admission("never", f"{_gpus(gpus)}; the machine has {have or 'none'}")
     if gpus and ids and len(set(named)) != gpus:
-        return Admission("never", f"the GPUs {', '.join(ids)}; the machine has {', '.join(room.index.values()) or have}")
+        return Admission(
+            "never", f"the GPUs {', '.join(ids)}; the machine has {', '.join(room.index.values()) or have}"
+        )
     if room.slots is not None and slots > room.slots:
         return Admission("never", f"{_slots(slots)}; the machine has {room.slots}")
     if gpus and usage.unclear:
-        return Admission("wait", f"{_gpus(gpus)}: Stoker does not know yet which GPUs {_names(usage.unclear)} uses")
+        return Admission(
+            "wait", f"{_gpus(gpus)}: Stoker does not know yet which GPUs {_names(usage.unclear)} uses"
+        )
     wanted = named if ids else list(room.gpus or ())
-    free = [uuid for uuid in wanted if uuid not in usage.gpus and uuid not in room.leased and (ids or have == 1 or uuid not in room.busy)]
+    free = [
+        uuid
+        for uuid in wanted
+        if uuid not in usage.gpus and uuid not in room.leased and (ids or have == 1 or uuid not in room.busy)
+    ]
     whys = []
     if gpus > len(free):
         whys.append(f"{_gpus(gpus)}: {_why_not_free(wanted, usage, room, bool(ids))}")
     if room.slots is not None and slots and usage.slots + slots > room.slots:
-        whys.append(f"{_slots(slots)}: {usage.slots} of {room.slots} {_are(usage.slots)} used by {_names(usage.slot_holders)}")
+        whys.append(
+            f"{_slots(slots)}: {usage.slots} of {room.slots} {_are(usage.slots)} used by "
+            f"{_names(usage.slot_holders)}"
+        )
     if whys:
         return Admission("wait", " and ".join(whys))
     return Admission("yes", gpus=tuple(free[:gpus] if gpus else named))
@@ -95,10 +119,23 @@ def admit(gpus: int, slots: int, usage: Usage, room: Room, ids: Sequence[str] = 
 def _why_not_free(wanted: Sequence[str], usage: Usage, room: Room, named: bool) -> str:
     """Who has the GPUs that a run waits for."""
     ours = [uuid for uuid in wanted if uuid in usage.gpus]
-    parts = [f"{len(ours)} of {len(wanted)} {_are(len(ours))} used by {_names(usage.gpus[u] for u in ours)}"] if ours else []
-    parts += [f"{room.call(u)} is used by {room.leased[u]}" for u in wanted if u in room.leased and u not in usage.gpus]
-    others = [u for u in wanted if u in room.busy and u not in usage.gpus and u not in room.leased and not named]
-    parts += [f"{room.call(u)} is used by {room.busy[u]} (to use it anyway: `--gpus id:{room.index.get(u, u)}`)" for u in others]
+    parts = (
+        [f"{len(ours)} of {len(wanted)} {_are(len(ours))} used by {_names(usage.gpus[u] for u in ours)}"]
+        if ours
+        else []
+    )
+    parts += [
+        f"{room.call(u)} is used by {room.leased[u]}"
+        for u in wanted
+        if u in room.leased and u not in usage.gpus
+    ]
+    others = [
+        u for u in wanted if u in room.busy and u not in usage.gpus and u not in room.leased and not named
+    ]
+    parts += [
+        f"{room.call(u)} is used by {room.busy[u]} (to use it anyway: `--gpus id:{room.index.get(u, u)}`)"
+        for u in others
+    ]
     return ", ".join(parts)
 
 
@@ -116,7 +153,11 @@ def admit_queue(waiting: Iterable[Run], usage: Usage, room: Room) -> list[tuple[
     started, blocked = [], set()
     for run in sorted(waiting, key=lambda r: (-r.priority, r.queued_at, r.id)):
         gpus = 0 if room.used_by_others(run.spec.gpu_ids) else run.gpus
-        wants = {what for what, count in (("gpus", gpus), ("slots", run.slots if room.slots is not None else 0)) if count}
+        wants = {
+            what
+            for what, count in (("gpus", gpus), ("slots", run.slots if room.slots is not None else 0))
+            if count
+        }
         if wants & blocked:
             blocked |= wants
             continue
@@ -136,8 +177,10 @@ def waits_after(others: Sequence[tuple[str, Run | None]], own_id: str) -> str:
         if other is None:
             parts.append(f"{other_id}, which was removed (to start this run anyway: `stoker start {own_id}`)")
         elif other.state.unfinished:
-            parts.append(f"{other.name}, which ended as {other.state.value} (to retry it: `stoker start {other.id}`; "
-                         f"to start this run anyway: `stoker start {own_id}`)")
+            parts.append(
+                f"{other.name}, which ended as {other.state.value} (to retry it: `stoker start {other.id}`; "
+                f"to start this run anyway: `stoker start {own_id}`)"
+            )
         else:
             parts.append(f"{other.name} to end")
     return ", and for ".join(parts)

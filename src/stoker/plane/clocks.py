@@ -11,7 +11,8 @@ TIMES = ("started_at", "ended_at")
 
 
 def offset_of(seen: Observation, asked: float, answered: float) -> float | None:
-    """By how much the clock there is ahead of ours, if an answer to a question says it. `asked`, `answered`: when (Unix seconds)."""
+    """By how much the clock there is ahead of ours, if an answer to a question says it.
+    `asked`, `answered`: when (Unix seconds)."""
     known = isinstance(seen.heartbeat_at, int | float) and isinstance(seen.heartbeat_age_s, int | float)
     if not known or seen.phase not in ("running", "stopping") or not 0 <= answered - asked <= SURE_S:
         return None
@@ -29,8 +30,12 @@ def by_ours(seen: Observation, offset: float) -> Observation:
     """The observation with its times as the clock here would have told them."""
     if not offset:
         return seen
-    return replace(seen, exit=_exit_by_ours(seen.exit, offset), stalled=_shifted(seen.stalled, offset, "since"),
-                   **{name: _less(getattr(seen, name), offset) for name in ("started_at", "heartbeat_at")})
+    return replace(
+        seen,
+        exit=_exit_by_ours(seen.exit, offset),
+        stalled=_shifted(seen.stalled, offset, "since"),
+        **{name: _less(getattr(seen, name), offset) for name in ("started_at", "heartbeat_at")},
+    )
 
 
 def _exit_by_ours(exit_: dict | None, offset: float) -> dict | None:

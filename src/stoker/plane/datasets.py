@@ -1,4 +1,5 @@
-"""Data that runs read on another machine: sent there once, linked into the copy of a run, checked again at each start."""
+"""Data that runs read on another machine: sent there once, linked into the copy of a run,
+checked again at each start."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from stoker.hosts import parcel
 from stoker.hosts.base import Progress, silent
 from stoker.plane.targets import Target
 
-SENT = "data.json"  # in what is kept of a run here: name -> the parcel that it began with, and where it lies there
+# in what is kept of a run here: name -> the parcel that it began with, and where it lies there
+SENT = "data.json"
 HASHES = "hashes"
 
 
@@ -24,20 +26,32 @@ def check(spec: Spec, here: bool) -> None:
     for name, place in spec.data.items():
         clean = os.path.normpath(name)
         if not name or os.path.isabs(name) or clean.startswith("..") or clean in (".", ""):
-            raise InvalidSpec(f"'{name}' is not a valid name of data: it must be a relative path inside the working folder.",
-                              hint=f"--data data={place}")
+            raise InvalidSpec(
+                (
+                    f"'{name}' is not a valid name of data: it must be a relative path inside the working "
+                    "folder."
+                ),
+                hint=f"--data data={place}",
+            )
         if not os.path.isdir(place):
             raise NotFound(f"--data: there is no folder {place}.", hint="Check the path.")
-        if here and not spec.copy and os.path.realpath(os.path.join(spec.folder, name)) != os.path.realpath(place):
-            raise InvalidSpec(f"The data '{name}' lies at {place}, and a run on this machine works in the folder itself.",
-                              hint=f"Run it with --copy, or make a link: ln -s {place} {name}")
+        if (
+            here
+            and not spec.copy
+            and os.path.realpath(os.path.join(spec.folder, name)) != os.path.realpath(place)
+        ):
+            raise InvalidSpec(
+                f"The data '{name}' lies at {place}, and a run on this machine works in the folder itself.",
+                hint=f"Run it with --copy, or make a link: ln -s {place} {name}",
+            )
     for name in spec.data_rw:
         if name not in spec.data:
             raise InvalidSpec(f"data_rw names '{name}', which is not among the data.", fields=["data_rw"])
 
 
 def ready(target: Target, spec: Spec, hashes: Path, tell: Progress = silent) -> dict[str, str]:
-    """See that all data of the run lies on its machine as the run began with it; name -> path there. Raises StokerError.
+    """See that all data of the run lies on its machine as the run began with it; name -> path there.
+    Raises StokerError.
 
     hashes: a folder that remembers hashes of files here, by their size and times.
     """
@@ -48,11 +62,16 @@ def ready(target: Target, spec: Spec, hashes: Path, tell: Progress = silent) -> 
     found: dict[str, dict] = {}
     for number, (name, place) in enumerate(spec.data.items()):
         with _Hashes(hashes, place) as known:
-            sent, at = target.backend.keep_data(Path(place), known, tell, (before.get(name) or {}).get("parcel") or "")
+            sent, at = target.backend.keep_data(
+                Path(place), known, tell, (before.get(name) or {}).get("parcel") or ""
+            )
         found[name] = {"parcel": sent, "at": at, "number": number}
     note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     rundir.write_whole(note, json.dumps(found).encode("ascii"), 0o600)
-    return {name: f"../data/{told['number']}" if name in spec.data_rw else told["at"] for name, told in found.items()}
+    return {
+        name: f"../data/{told['number']}" if name in spec.data_rw else told["at"]
+        for name, told in found.items()
+    }
 
 
 def link(work: Path, places: dict[str, str]) -> None:
@@ -74,7 +93,8 @@ def copies(target: Target, spec: Spec) -> None:
 
 
 class _Hashes:
-    """Hashes of the files of one folder, remembered with size, times and inode, so that unchanged files are read once."""
+    """Hashes of the files of one folder, remembered with size, times and inode,
+    so that unchanged files are read once."""
 
     def __init__(self, folder: Path, place: str) -> None:
         self._file = folder / f"{parcel.name_of([[place]])[:32]}.json"
@@ -88,7 +108,11 @@ class _Hashes:
     def _hash(self, path: bytes, seen: os.stat_result) -> str:
         name, now = os.fsdecode(path), [seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino]
         before = self._known.get(name)
-        sha = before[4] if isinstance(before, list) and len(before) == 5 and before[:4] == now else parcel.hash_file(path)
+        sha = (
+            before[4]
+            if isinstance(before, list) and len(before) == 5 and before[:4] == now
+            else parcel.hash_file(path)
+        )
         self._seen[name] = [*now, sha]
         return sha
 

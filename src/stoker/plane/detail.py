@@ -32,13 +32,29 @@ def questions(run: Run, target: Target, beside: list[tuple[str, str, float, floa
     """All that `detail` wants to know of the run's folder. `beside`: as of `Queries.beside`."""
     last = f"{rundir.ATTEMPTS}/{begun(run)}"
     names = [f"{rundir.ATTEMPTS}/{n}/{name}" for n in _shown(run) for name in (rundir.EXIT, rundir.AGENT)]
-    names += [f"{rundir.CODE}/commit.json", resume.STATE, resume.AUDITS, f"{last}/{rundir.HOOKS}/{REHEARSAL}", f"{last}/{rundir.ENGINE}",
-              f"{last}/{rundir.HEARTBEAT}", f"{last}/{rundir.STILL}"]
+    names += [
+        f"{rundir.CODE}/commit.json",
+        resume.STATE,
+        resume.AUDITS,
+        f"{last}/{rundir.HOOKS}/{REHEARSAL}",
+        f"{last}/{rundir.ENGINE}",
+        f"{last}/{rundir.HEARTBEAT}",
+        f"{last}/{rundir.STILL}",
+    ]
     ended = run.ended_at + target.ahead_s if run.state.final and run.ended_at else None
-    return [*map(whole, names), tail(f"{last}/{rundir.STEPS}", steps.BYTES_READ), tail(f"{last}/{rundir.HOOKS}/{PROCESSES}", LINES_READ),
-            ("has", f"{last}/{rundir.METRICS}"), ("has", resume.PUT_BACK), ("env",), ("cost",), ("edited",),
-            ("changed", "" if run.spec.copy else run.spec.folder, run.created_at, ended, FILES_SHOWN),
-            ("written", [run.id]), ("written", _neighbours(run, target, beside))]
+    return [
+        *map(whole, names),
+        tail(f"{last}/{rundir.STEPS}", steps.BYTES_READ),
+        tail(f"{last}/{rundir.HOOKS}/{PROCESSES}", LINES_READ),
+        ("has", f"{last}/{rundir.METRICS}"),
+        ("has", resume.PUT_BACK),
+        ("env",),
+        ("cost",),
+        ("edited",),
+        ("changed", "" if run.spec.copy else run.spec.folder, run.created_at, ended, FILES_SHOWN),
+        ("written", [run.id]),
+        ("written", _neighbours(run, target, beside)),
+    ]
 
 
 def _shown(run: Run) -> range:
@@ -47,13 +63,27 @@ def _shown(run: Run) -> range:
 
 def _neighbours(run: Run, target: Target, beside: list[tuple[str, str, float, float]]) -> list[str]:
     """Other runs in the same folder on the same machine; a copy has none."""
-    return [] if run.spec.copy else [each for each, where, _, _ in beside[:own_files.OTHERS_MAX] if where == target.name]
+    return (
+        []
+        if run.spec.copy
+        else [each for each, where, _, _ in beside[: own_files.OTHERS_MAX] if where == target.name]
+    )
 
 
-def detail(run: Run, target: Target, folder: RunFolder, history: list[dict], beside: list[tuple[str, str, float, float]]) -> dict:
-    """The fields that `show` adds. A machine that cannot be reached leaves them empty. `folder`: the answer to `questions`."""
+def detail(
+    run: Run,
+    target: Target,
+    folder: RunFolder,
+    history: list[dict],
+    beside: list[tuple[str, str, float, float]],
+) -> dict:
+    """The fields that `show` adds. A machine that cannot be reached leaves them empty. `folder`:
+    the answer to `questions`."""
     seen, last = folder.seen, f"{rundir.ATTEMPTS}/{begun(run)}"
-    lines, processes = folder.lines(f"{last}/{rundir.STEPS}"), folder.lines(f"{last}/{rundir.HOOKS}/{PROCESSES}")
+    lines, processes = (
+        folder.lines(f"{last}/{rundir.STEPS}"),
+        folder.lines(f"{last}/{rundir.HOOKS}/{PROCESSES}"),
+    )
     attempts = [_attempt(folder, n, seen, target.ahead_s) for n in _shown(run)]
     files = _files(run, target, folder, beside) if folder.reached else None
     told = {
@@ -67,15 +97,21 @@ def detail(run: Run, target: Target, folder: RunFolder, history: list[dict], bes
         "interpreter": _interpreter(run),
         "env_names": folder.told("env").get("names"),
         "spec": run.spec.to_json(),
-        "resume": _resume(run, folder, attempts, time.time() + target.ahead_s) if run.spec.resume != "off" else None,
+        "resume": _resume(run, folder, attempts, time.time() + target.ahead_s)
+        if run.spec.resume != "off"
+        else None,
         "hooks": _hooks(run, processes) if folder.reached else None,
         "rehearsal": folder.json(f"{last}/{rundir.HOOKS}/{REHEARSAL}") if run.spec.hooks else None,
         "engine": folder.json(f"{last}/{rundir.ENGINE}"),
         "training": steps.summary(lines) if run.spec.hooks else None,
-        "trained_nothing": None if files or folder.has(f"{last}/{rundir.METRICS}") else _trained_nothing(run, lines, processes),
+        "trained_nothing": None
+        if files or folder.has(f"{last}/{rundir.METRICS}")
+        else _trained_nothing(run, lines, processes),
         "history": [{**event, "at": iso(event["at"])} for event in history],
         "run_pid": seen.run_pid if seen and not run.state.final else None,
-        "ladder": (folder.json(f"{last}/{rundir.HEARTBEAT}") or {}).get("stage") if run.state is State.STOPPING else None,
+        "ladder": (folder.json(f"{last}/{rundir.HEARTBEAT}") or {}).get("stage")
+        if run.state is State.STOPPING
+        else None,
         "still": folder.json(f"{last}/{rundir.STILL}") if run.state is State.RUNNING else None,
     }
     return {**told, "broken_files": folder.broken}
@@ -89,16 +125,23 @@ def edited(run: Run, target: Target) -> tuple[list[str], int]:
 
 def _typed(run: Run, paths: list[str]) -> list[str]:
     """Paths below the run's folder as the user types them."""
-    return [os.path.relpath(path, run.spec.folder) if Path(path).is_relative_to(run.spec.folder) else path for path in paths]
+    return [
+        os.path.relpath(path, run.spec.folder) if Path(path).is_relative_to(run.spec.folder) else path
+        for path in paths
+    ]
 
 
 def refuse_edited(run: Run, target: Target | None, typed: str) -> None:
-    """Restarting from scratch puts aside what the run could resume from: it must be asked for. Raises StateError."""
+    """Restarting from scratch puts aside what the run could resume from: it must be asked for.
+    Raises StateError."""
     paths, step = edited(run, target) if target is not None else ([], 0)
     if paths:
         more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
-        raise StateError(f"{paths[0]}{more} was edited after the image at step {step:,}; {run.name} can resume only with "
-                         "the unedited files.", hint=f"Restore the files, or restart from scratch: stoker start --edited {typed}")
+        raise StateError(
+            f"{paths[0]}{more} was edited after the image at step {step:,}; {run.name} can resume only with "
+            "the unedited files.",
+            hint=f"Restore the files, or restart from scratch: stoker start --edited {typed}",
+        )
 
 
 def _resume(run: Run, folder: RunFolder, attempts: list[dict], now: float) -> dict | None:
@@ -113,16 +156,36 @@ def _resume(run: Run, folder: RunFolder, attempts: list[dict], now: float) -> di
     stands = state
     if run.state is State.DONE and state.get("state") != "not resumable":  # the agent has removed its images
         stands = {**state, "state": "ended", "reason": None, "image": None}
-    files = resume.given_back(state, folder.has(resume.PUT_BACK), begun(run), typed_ref(run.name)) if run.state.final else None
-    return {**state, "state": resume.word(state), "checked": resume.checked(state), "log": parts,
-            "sentence": resume.sentence(stands, now), "came_back": resume.came_back(state),
-            "began_anew": resume.began_anew(state), "audits": resume.audits(state), "way_back": resume.way_back(stands),
-            "dear": resume.dear(stands), "not_taken": resume.not_taken(state), "starts_again": resume.starts_again(stands),
-            "edited": _typed(run, folder.told("edited").get("paths") or []), "files": files, "back": _back(run, state)}
+    files = (
+        resume.given_back(state, folder.has(resume.PUT_BACK), begun(run), typed_ref(run.name))
+        if run.state.final
+        else None
+    )
+    return {
+        **state,
+        "state": resume.word(state),
+        "checked": resume.checked(state),
+        "log": parts,
+        "sentence": resume.sentence(stands, now),
+        "came_back": resume.came_back(state),
+        "began_anew": resume.began_anew(state),
+        "audits": resume.audits(state),
+        "way_back": resume.way_back(stands),
+        "dear": resume.dear(stands),
+        "not_taken": resume.not_taken(state),
+        "starts_again": resume.starts_again(stands),
+        "edited": _typed(run, folder.told("edited").get("paths") or []),
+        "files": files,
+        "back": _back(run, state),
+    }
 
 
 def _hooks(run: Run, processes: list[dict]) -> dict | None:
-    return resume.hooked(processes, list(run.spec.argv or run.spec.command)) if run.spec.hooks and begun(run) else None
+    return (
+        resume.hooked(processes, list(run.spec.argv or run.spec.command))
+        if run.spec.hooks and begun(run)
+        else None
+    )
 
 
 def _back(run: Run, state: dict | None) -> str | None:
@@ -132,10 +195,20 @@ def _back(run: Run, state: dict | None) -> str | None:
 
 def progress(run: Run, target: Target | None) -> dict | None:
     """How far a running training is, for lists; None where that is not known. Lists ask no other machine."""
-    if run.state is not State.RUNNING or not run.spec.hooks or target is None or not target.here or not begun(run):
+    if (
+        run.state is not State.RUNNING
+        or not run.spec.hooks
+        or target is None
+        or not target.here
+        or not begun(run)
+    ):
         return None
     folder = Path(target.run_folder(run.id))
-    back = _back(run, reading.read_json(folder / resume.STATE)) if run.spec.resume != "off" and begun(run) > 1 else None
+    back = (
+        _back(run, reading.read_json(folder / resume.STATE))
+        if run.spec.resume != "off" and begun(run) > 1
+        else None
+    )
     if back:
         return {"step": None, "steps_s": None, "done": None, "eta_s": None, "back": back}
     return steps.progress(folder / rundir.ATTEMPTS / str(begun(run)))
@@ -167,12 +240,17 @@ def _attempt(folder: RunFolder, number: int, seen: Observation | None, ahead_s: 
     }
 
 
-def _files(run: Run, target: Target, folder: RunFolder, beside: Sequence[tuple[str, str, float, float]]) -> list[dict]:
+def _files(
+    run: Run, target: Target, folder: RunFolder, beside: Sequence[tuple[str, str, float, float]]
+) -> list[dict]:
     """New and changed files since it first began. `beside`: as of `Queries.beside`."""
     if run.created_at == 0 or not begun(run):
         return []
     others = [own_files.Beside(begun, over) for _, _, begun, over in (() if run.spec.copy else beside)]
-    own, theirs = (folder.told("written", ids).get("paths") or () for ids in ([run.id], _neighbours(run, target, list(beside))))
+    own, theirs = (
+        folder.told("written", ids).get("paths") or ()
+        for ids in ([run.id], _neighbours(run, target, list(beside)))
+    )
     changed = folder.told("changed", "" if run.spec.copy else run.spec.folder)
     files = own_files.tell_apart(changed, own, theirs, others)
     if target.here:
@@ -201,9 +279,15 @@ def cost(folder: Path) -> tuple[int, int]:
 def machine(target: Target, capacity: Capacity) -> dict:
     """The machine's facts for `top`."""
     return {
-        "hostname": socket.gethostname() if target.here else target.config.host, "cpus": capacity.cpus,
+        "hostname": socket.gethostname() if target.here else target.config.host,
+        "cpus": capacity.cpus,
         "load": list(os.getloadavg()) if target.here else None,
         "memory": {"total_bytes": capacity.memory_bytes, "available_bytes": capacity.memory_free_bytes},
-        "disk": {"total_bytes": capacity.disk_bytes, "free_bytes": capacity.disk_free_bytes, "inodes_free": capacity.inodes_free},
-        "gpus": list(capacity.gpus), "slots": target.config.slots,
+        "disk": {
+            "total_bytes": capacity.disk_bytes,
+            "free_bytes": capacity.disk_free_bytes,
+            "inodes_free": capacity.inodes_free,
+        },
+        "gpus": list(capacity.gpus),
+        "slots": target.config.slots,
     }

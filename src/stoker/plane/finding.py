@@ -1,4 +1,5 @@
-"""Finding a run by what was typed, and the run object of it: what the verbs of service.py share. Changes nothing."""
+"""Finding a run by what was typed, and the run object of it: what the verbs of service.py share.
+Changes nothing."""
 
 from __future__ import annotations
 
@@ -30,9 +31,15 @@ class Finding:
     _reconciler: Reconciler
 
     def _find(self, ref: str, active: bool = False) -> Run:
-        """The run of this id, else the newest of this name (with `active` the newest that has not ended), else of this start of an id."""
+        """The run of this id, else the newest of this name (with `active` the newest that has not ended),
+        else of this start of an id."""
         with self._store.read() as q:
-            run = q.get(ref) or (q.newest_named(ref, active=True) if active else None) or q.newest_named(ref) or q.by_name(ref)
+            run = (
+                q.get(ref)
+                or (q.newest_named(ref, active=True) if active else None)
+                or q.newest_named(ref)
+                or q.by_name(ref)
+            )
             if run is not None:
                 return run
             found = q.by_prefix(ref) if ref else []
@@ -41,7 +48,10 @@ class Finding:
             return found[0]
         if found:
             named = ", ".join(run.id for run in found[:5])
-            raise NotFound(f"'{ref}' may be {named}{', ...' if len(found) > 5 else ''}.", hint="Type more characters, or the name.")
+            raise NotFound(
+                f"'{ref}' may be {named}{', ...' if len(found) > 5 else ''}.",
+                hint="Type more characters, or the name.",
+            )
         raise NotFound(f"There is no run '{ref}'.", hint=meant or None)
 
     def _same_name(self, ref: str, run: Run) -> int:
@@ -57,18 +67,29 @@ class Finding:
             return present.typed_ref(run.id if q.older_of_name([run.id]) else run.name)
 
     def _attempt(self, run: Run, attempt: int | None, *, ask: bool = False) -> int:
-        """The number of an attempt that has begun. `ask` the machine where the row may be a moment behind it."""
+        """The number of an attempt that has begun.
+        `ask` the machine where the row may be a moment behind it."""
         begun = present.begun(run)
-        if ask and run.state in (State.STAGING, State.STARTING, State.STOPPING) and (attempt is None or attempt > begun):
+        if (
+            ask
+            and run.state in (State.STAGING, State.STARTING, State.STOPPING)
+            and (attempt is None or attempt > begun)
+        ):
             seen = self._look(run, self._known_target(run))
             begun = max(begun, (seen.attempt if seen else None) or 0)
         number = begun if attempt is None else attempt
         if begun == 0:
-            raise StateError(f"{run.name} has not started: {present.sentence(run)}", hint=f"stoker show {self._typed(run)}")
+            raise StateError(
+                f"{run.name} has not started: {present.sentence(run)}", hint=f"stoker show {self._typed(run)}"
+            )
         if number > begun and not run.state.final:
-            raise StateError(f"{run.name} has no attempt {number} yet.", hint=f"stoker show {self._typed(run)}")
+            raise StateError(
+                f"{run.name} has no attempt {number} yet.", hint=f"stoker show {self._typed(run)}"
+            )
         if not 1 <= number <= begun:
-            raise NotFound(f"{run.name} has no attempt {number}; it has {begun}.", hint=f"stoker show {self._typed(run)}")
+            raise NotFound(
+                f"{run.name} has no attempt {number}; it has {begun}.", hint=f"stoker show {self._typed(run)}"
+            )
         return number
 
     def _has_begun(self, run_id: str, attempt: int | None) -> bool:
@@ -86,7 +107,8 @@ class Finding:
         return self._targets.get(run.target)
 
     def _reader(self, run: Run, attempt: int) -> Backend:
-        """Where an attempt is read; its copy on this machine also serves when the machine is no longer in config.toml."""
+        """Where an attempt is read; its copy on this machine also serves
+        when the machine is no longer in config.toml."""
         target = self._target(run)
         copied = None if target is not None else self._targets.copied(run.id, attempt)
         return copied or self._known_target(run).reader(run.id, attempt)
@@ -117,11 +139,29 @@ class Finding:
         after = q.waits_of([run.id for run in waiting])
         others = {i: q.get(i) for i in {i for ids in after.values() for i in ids}}
         ids = [run.id for run in runs]
-        older, labelled, homes = q.older_of_name(ids), labels.of(q, ids), q.metas(list(map(homecoming.key, ids)))
-        behind = {run.id: waits_after([(i, others[i]) for i in after.get(run.id, ())], run.id) for run in waiting}
-        told = {run.id: waits_for(run, targets[run.target], usage[run.target], behind[run.id]) for run in waiting}
-        return [present.run_object(run, targets[run.target], ref=run.id if run.id in older else "", waits_for=told.get(run.id),
-                                   used_s=self._used(run), still_s=present.stands_still(run, self._reconciler.seen(run.id)),
-                                   silence=self._reconciler.reach.silence(run.target), label=labelled.get(run.id),
-                                   home=homecoming.read(homes.get(homecoming.key(run.id))),
-                                   kept_in=str(self._home.runs / run.id / rundir.OUTPUTS)) for run in runs]
+        older, labelled, homes = (
+            q.older_of_name(ids),
+            labels.of(q, ids),
+            q.metas(list(map(homecoming.key, ids))),
+        )
+        behind = {
+            run.id: waits_after([(i, others[i]) for i in after.get(run.id, ())], run.id) for run in waiting
+        }
+        told = {
+            run.id: waits_for(run, targets[run.target], usage[run.target], behind[run.id]) for run in waiting
+        }
+        return [
+            present.run_object(
+                run,
+                targets[run.target],
+                ref=run.id if run.id in older else "",
+                waits_for=told.get(run.id),
+                used_s=self._used(run),
+                still_s=present.stands_still(run, self._reconciler.seen(run.id)),
+                silence=self._reconciler.reach.silence(run.target),
+                label=labelled.get(run.id),
+                home=homecoming.read(homes.get(homecoming.key(run.id))),
+                kept_in=str(self._home.runs / run.id / rundir.OUTPUTS),
+            )
+            for run in runs
+        ]

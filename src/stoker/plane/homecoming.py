@@ -1,6 +1,8 @@
-"""What the store says of the files of runs on other machines: whether they are owed to the user's folder, and what has come. Pure.
+"""What the store says of the files of runs on other machines:
+whether they are owed to the user's folder, and what has come. Pure.
 
-It is a row of `meta` for each run, written with the end of the run. So an older Stoker opens the same database.
+It is a row of `meta` for each run, written with the end of the run.
+So an older Stoker opens the same database.
 """
 
 from __future__ import annotations
@@ -48,8 +50,11 @@ def late(before: dict, why: str) -> dict:
     return {**before, "owed": True, "why": why}
 
 
-def to_bring(files: Sequence[dict], patterns: Sequence[str], limit_bytes: int) -> tuple[list[dict], list[dict]]:
-    """What comes home at the end, and what stays: all that the patterns mean, and of the others the smaller ones up to a sum of sizes."""
+def to_bring(
+    files: Sequence[dict], patterns: Sequence[str], limit_bytes: int
+) -> tuple[list[dict], list[dict]]:
+    """What comes home at the end, and what stays:
+    all that the patterns mean, and of the others the smaller ones up to a sum of sizes."""
     named, rest = [], []
     for file in files:
         (named if any(is_meant(file["path"], each) for each in patterns) else rest).append(file)
@@ -60,15 +65,25 @@ def to_bring(files: Sequence[dict], patterns: Sequence[str], limit_bytes: int) -
     return named, left
 
 
-def settled(files: Iterable[tuple[dict, str]], left: Sequence[dict], failed: dict[str, str], cut: str, at: float) -> dict:
-    """The row when all has come that comes by itself. `files`: each with its `Ground.place`. `failed`: path -> why it did not come."""
+def settled(
+    files: Iterable[tuple[dict, str]], left: Sequence[dict], failed: dict[str, str], cut: str, at: float
+) -> dict:
+    """The row when all has come that comes by itself. `files`: each with its `Ground.place`. `failed`:
+    path -> why it did not come."""
     by: dict[str, list[dict]] = {"here": [], "outputs": [], "there": []}
     for file, place in files:
         by[place].append(file)
     here, lost = by["here"], [each for each in by["there"] if each["path"] in failed]
-    return {"owed": False, "at": at, "files": len(here), "bytes": _bytes(here), "kept": _listed(by["outputs"]),
-            "left": _listed([each for each in left if each in by["there"]]),
-            "failed": {**_listed(lost), "why": failed[lost[0]["path"]] if lost else ""}, "cut": cut}
+    return {
+        "owed": False,
+        "at": at,
+        "files": len(here),
+        "bytes": _bytes(here),
+        "kept": _listed(by["outputs"]),
+        "left": _listed([each for each in left if each in by["there"]]),
+        "failed": {**_listed(lost), "why": failed[lost[0]["path"]] if lost else ""},
+        "cut": cut,
+    }
 
 
 def nothing_missing(row: dict) -> bool:
@@ -77,15 +92,23 @@ def nothing_missing(row: dict) -> bool:
 
 
 def told(run: Run, row: dict, kept_in: str, typed: str) -> dict | None:
-    """`outputs` of the run object; None for a run whose files do not come by themselves, or have none to come."""
+    """`outputs` of the run object; None for a run whose files do not come by themselves,
+    or have none to come."""
     if not owed(run) or not (row or not run.state.final):
         return None
     state = "running" if not run.state.final else "settled"
     if run.state.final and row.get("owed"):
         state = "late" if row.get("why") else "coming"
-    body = {"state": state, "folder": run.spec.folder, "files": row.get("files", 0), "bytes": row.get("bytes", 0), "kept_in": kept_in,
-            "why": row.get("why", ""), "at": iso(row["at"]) if row.get("at") else None,
-            **{name: row.get(name) or _listed([]) for name in ("kept", "left", "failed")}}
+    body = {
+        "state": state,
+        "folder": run.spec.folder,
+        "files": row.get("files", 0),
+        "bytes": row.get("bytes", 0),
+        "kept_in": kept_in,
+        "why": row.get("why", ""),
+        "at": iso(row["at"]) if row.get("at") else None,
+        **{name: row.get(name) or _listed([]) for name in ("kept", "left", "failed")},
+    }
     lines = [*_lines(run, body, row.get("cut", ""), typed), *_log_line(run, row.get("log_left", ""))]
     return {**body, "lines": lines}
 
@@ -99,21 +122,38 @@ def _lines(run: Run, body: dict, cut: str, typed: str) -> Iterable[str]:
     if body["state"] == "late":
         yield f"The run's files are not copied to this machine yet: {body['why']} Stoker tries again."
     if body["kept"]["count"]:
-        yield (f"{_count(body['kept']['count'])} put into {body['kept_in']}, because your folder has other content there: "
-               f"{_names(body['kept'])}.")
+        yield (
+            f"{_count(body['kept']['count'])} put into {body['kept_in']}, because your folder has other "
+            "content there: "
+            f"{_names(body['kept'])}."
+        )
     if body["left"]["count"]:
         limit = format_size(run.spec.pull_limit_bytes)
-        yield (f"{_count(body['left']['count'])} ({format_size(body['left']['bytes'])}) left on {run.target}, "
-               f"because of the limit of {limit}: {_names(body['left'])}. To copy: stoker pull {typed}")
+        yield (
+            f"{_count(body['left']['count'])} ({format_size(body['left']['bytes'])}) left on {run.target}, "
+            f"because of the limit of {limit}: {_names(body['left'])}. To copy: stoker pull {typed}"
+        )
     if body["failed"]["count"]:
-        yield (f"{_count(body['failed']['count'])} could not be copied: {_names(body['failed'])} ({body['failed']['why']}). "
-               f"To try again: stoker pull {typed}")
+        yield (
+            f"{_count(body['failed']['count'])} could not be copied: {_names(body['failed'])} "
+            f"({body['failed']['why']}). "
+            f"To try again: stoker pull {typed}"
+        )
     if cut:
         yield f"Not all files of the run are known: {cut}."
 
 
 def _log_line(run: Run, why: str) -> list[str]:
-    return [f"The run's log was left on {run.target}, above the limit of {format_size(run.spec.pull_limit_bytes)}."] if why else []
+    return (
+        [
+            (
+                f"The run's log was left on {run.target}, above the limit of "
+                f"{format_size(run.spec.pull_limit_bytes)}."
+            )
+        ]
+        if why
+        else []
+    )
 
 
 def _listed(files: Sequence[dict]) -> dict:
@@ -134,5 +174,6 @@ def _names(listed: dict) -> str:
 
 
 def is_meant(path: str, pattern: str) -> bool:
-    """Whether a pattern means this path: it is the path, a folder above it, or a pattern of the shell's whose "*" also stands for "/"."""
+    """Whether a pattern means this path: it is the path, a folder above it, or a pattern of the shell's whose
+    "*" also stands for "/"."""
     return fnmatch.fnmatchcase(path, pattern) or path.startswith(f"{pattern}/") or pattern == "."

@@ -1,4 +1,5 @@
-"""Reads logs by bytes through a back end: from an offset, the last lines, or since a time. Never all of a large one."""
+"""Reads logs by bytes through a back end: from an offset, the last lines, or since a time.
+Never all of a large one."""
 
 from __future__ import annotations
 
@@ -28,10 +29,12 @@ TELEMETRY_MAX = 64 << 20  # bytes: half a year
 
 
 class Pieces:
-    """Bytes of a log as they come. `close` may come from another thread while `next` blocks, and ends what stands behind it.
+    """Bytes of a log as they come. `close` may come from another thread while `next` blocks, and ends what
+    stands behind it.
 
-    `find` is called by the first `next`; it is handed a question that tells whether somebody has closed us meanwhile, and gives how the
-    log is opened after so many bytes of it. A stream that was cut is opened again where it broke off; StokerError when that fails for
+    `find` is called by the first `next`; it is handed a question that tells whether somebody has closed us
+    meanwhile, and gives how the log is opened after so many bytes of it.
+    A stream that was cut is opened again where it broke off; StokerError when that fails for
     GIVE_UP_S.
     """
 
@@ -83,7 +86,8 @@ class Pieces:
         """A pause before the next try. Raises the failure when there was nothing for GIVE_UP_S."""
         self._let_go()
         now = time.monotonic()
-        if self._since and now - self._since > STEADY_S:  # it stood for a while, also if nothing was printed meanwhile
+        # it stood for a while, also if nothing was printed meanwhile
+        if self._since and now - self._since > STEADY_S:
             self._cut_at = 0.0
         self._since, self._cut_at = 0.0, self._cut_at or now
         if now - self._cut_at > GIVE_UP_S:
@@ -110,8 +114,8 @@ def _read(stream: Stream) -> bytes:
 
 
 def whole(stream: Stream) -> bool:
-    """After the end of its bytes: was that all, and not the end of a connection or of the program that sent them? Raises TargetError for
-    a program that failed."""
+    """After the end of its bytes: was that all, and not the end of a connection or of the program that sent
+    them? Raises TargetError for a program that failed."""
     try:
         code = stream.wait(END_S)
     except TargetError as e:
@@ -123,7 +127,9 @@ def whole(stream: Stream) -> bool:
     if code is None or code > KILLED:
         return False
     said = stream.stderr_tail().strip().splitlines()
-    raise TargetError(f"The log could not be read completely: {said[-1] if said else f'exit code {code}'}.", retry=False)
+    raise TargetError(
+        f"The log could not be read completely: {said[-1] if said else f'exit code {code}'}.", retry=False
+    )
 
 
 @dataclass(frozen=True)
@@ -150,7 +156,11 @@ class Log:
             while len(pieces) < limit and (data := stream.stdout.read(min(PIECE, limit - len(pieces)))):
                 pieces += data
             if len(pieces) < limit and not whole(stream):
-                raise TargetError("The connection was cut while the log was read.", hint="Try again; the run continues.", retry=True)
+                raise TargetError(
+                    "The connection was cut while the log was read.",
+                    hint="Try again; the run continues.",
+                    retry=True,
+                )
         return bytes(pieces)
 
     def open(self, offset: int, follow: bool, end: int | None = None) -> Stream:
@@ -158,18 +168,29 @@ class Log:
         limit = None if end is None else max(0, end - offset)
         return self.backend.read(self.run_id, self.attempt, self.which, offset, limit, follow)
 
-    def open_both(self, offset: int, given: int, follow: bool, *, tail: int | None, since: float | None) -> Stream:
-        """Both streams as one text of whole lines: from `offset`, from `tail` lines before its end, or since a time; without the first
-        `given` bytes of that. Raises TargetError where these cannot be found again."""
+    def open_both(
+        self, offset: int, given: int, follow: bool, *, tail: int | None, since: float | None
+    ) -> Stream:
+        """Both streams as one text of whole lines:
+        from `offset`, from `tail` lines before its end, or since a time;
+        without the first `given` bytes of that. Raises TargetError where these cannot be found again."""
         if tail is not None and given:
-            raise TargetError("The connection was lost in the last lines.", hint="Repeat the command; nothing is lost.")
+            raise TargetError(
+                "The connection was lost in the last lines.", hint="Repeat the command; nothing is lost."
+            )
         begins = (0, 0)
         if since is not None:
-            begins = tuple(Log(self.backend, self.run_id, self.attempt, which).since_offset(since) for which in ("out", "err"))
-        return self.backend.read(self.run_id, self.attempt, "both", offset + given, None, follow, tail=tail, begins=begins)
+            begins = tuple(
+                Log(self.backend, self.run_id, self.attempt, which).since_offset(since)
+                for which in ("out", "err")
+            )
+        return self.backend.read(
+            self.run_id, self.attempt, "both", offset + given, None, follow, tail=tail, begins=begins
+        )
 
     def tail_offset(self, size: int, lines: int) -> int:
-        """Where the last `lines` lines of `size` bytes begin. Looks back in growing blocks, 4 KiB a line and 1 MiB at least, no further."""
+        """Where the last `lines` lines of `size` bytes begin.
+        Looks back in growing blocks, 4 KiB a line and 1 MiB at least, no further."""
         if lines <= 0 or size <= 0:
             return size
         allowed = max(TAIL_MIN, lines * LINE_ALLOWANCE)
@@ -181,7 +202,8 @@ class Log:
         return start + last_lines(seen, lines)
 
     def since_offset(self, moment: float) -> int:
-        """Where the log stood at `moment` (Unix time), as the telemetry remembers it, at the next line's begin."""
+        """Where the log stood at `moment` (Unix time), as the telemetry remembers it,
+        at the next line's begin."""
         offset = 0
         for record in self.telemetry():
             if (record.get("at") or 0) > moment:
@@ -197,7 +219,9 @@ class Log:
         with tempfile.TemporaryDirectory(prefix="stoker-") as folder:
             copy = Path(folder) / rundir.TELEMETRY
             try:
-                self.backend.fetch(self.run_id, f"{rundir.ATTEMPTS}/{self.attempt}/{rundir.TELEMETRY}", copy, 8 * ANSWER_MAX)
+                self.backend.fetch(
+                    self.run_id, f"{rundir.ATTEMPTS}/{self.attempt}/{rundir.TELEMETRY}", copy, 8 * ANSWER_MAX
+                )
             except StokerError:
                 return
             yield from reading.read_lines(copy, TELEMETRY_MAX)

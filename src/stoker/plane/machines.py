@@ -1,4 +1,5 @@
-"""Machines as `stoker machine` shows them: are they reached, when are they switched off, whose runs are there; and taking those over."""
+"""Machines as `stoker machine` shows them: are they reached, when are they switched off, whose runs are
+there; and taking those over."""
 
 from __future__ import annotations
 
@@ -27,9 +28,14 @@ class Machines:
         self._known: dict[str, dict] = {}  # machine -> what it said last of its switching off
 
     def all(self) -> list[dict]:
-        """`{"name", "address", "root", "gpus", "slots", "unreachable", "off"}` each. Machines that switch themselves off are asked when."""
+        """`{"name", "address", "root", "gpus", "slots", "unreachable", "off"}` each.
+        Machines that switch themselves off are asked when."""
         targets = [self._targets.get(name) for name in self._targets.names()]
-        asking = [threading.Thread(target=self._ask, args=(target,), daemon=True) for target in targets if target.config.off]
+        asking = [
+            threading.Thread(target=self._ask, args=(target,), daemon=True)
+            for target in targets
+            if target.config.off
+        ]
         for each in asking:
             each.start()
         for each in asking:
@@ -37,11 +43,14 @@ class Machines:
         return [self._one(target) for target in targets]
 
     def off(self, name: str) -> dict:
-        """Ask a machine to switch itself off now: `{"owed"}`, the runs whose files are not here. StateError while a run is active."""
+        """Ask a machine to switch itself off now: `{"owed"}`, the runs whose files are not here.
+        StateError while a run is active."""
         target = self._targets.get(name)
         if not target.config.off:
-            raise InvalidSpec(f"{name} has no `off` command.",
-                              hint=f"stoker machine rm {name}, then: stoker machine add {name} ... --off 'shutdown -h now'")
+            raise InvalidSpec(
+                f"{name} has no `off` command.",
+                hint=f"stoker machine rm {name}, then: stoker machine add {name} ... --off 'shutdown -h now'",
+            )
         target.backend.power("order", target.order)
         return target.backend.power("now")
 
@@ -52,7 +61,8 @@ class Machines:
             target.backend.power("withdraw", {"owner": target.owner["id"]})
 
     def found(self, name: str) -> list[dict]:
-        """The runs on a machine that this state folder does not know: `{"id", "name", "phase", "owner", "command", "started_at"}`."""
+        """The runs on a machine that this state folder does not know:
+        `{"id", "name", "phase", "owner", "command", "started_at"}`."""
         target = self._targets.get(name)
         with self._store.read() as q:
             known = q.all_ids()
@@ -61,16 +71,28 @@ class Machines:
         for seen in strangers:
             run = described(target, seen)
             if run is not None:
-                told.append({"id": seen.id, "name": run.name, "phase": seen.phase, "owner": (seen.owner or {}).get("hint") or "",
-                             "command": list(run.spec.command), "started_at": seen.started_at and iso(seen.started_at)})
+                told.append(
+                    {
+                        "id": seen.id,
+                        "name": run.name,
+                        "phase": seen.phase,
+                        "owner": (seen.owner or {}).get("hint") or "",
+                        "command": list(run.spec.command),
+                        "started_at": seen.started_at and iso(seen.started_at),
+                    }
+                )
         return told
 
     def adopt(self, name: str) -> list[dict]:
-        """Take over all of them: they are runs of this state folder from now on. So is the order to switch the machine off that their
-        owners have given: it is written into config.toml, unless that has one of its own, and taken back for them."""
+        """Take over all of them: they are runs of this state folder from now on.
+        So is the order to switch the machine off that their owners have given:
+        it is written into config.toml, unless that has one of its own, and taken back for them."""
         target = self._targets.get(name)
         found = self.found(name)
-        owners = {(seen.owner or {}).get("id") for seen in target.backend.poll([each["id"] for each in found]).values()}
+        owners = {
+            (seen.owner or {}).get("id")
+            for seen in target.backend.poll([each["id"] for each in found]).values()
+        }
         taken = set(target.backend.adopt([each["id"] for each in found]))
         for seen in target.backend.poll(sorted(taken)).values() if taken else ():
             run = described(target, seen)
@@ -78,14 +100,25 @@ class Machines:
                 continue
             with self._store.write() as q:
                 if q.get(run.id) is None:
-                    insert_named(q, run.with_(spec=run.spec.with_(target=name), warnings=("Taken over from another state folder.",)))
+                    insert_named(
+                        q,
+                        run.with_(
+                            spec=run.spec.with_(target=name),
+                            warnings=("Taken over from another state folder.",),
+                        ),
+                    )
             self._reconciler.wake(run.id, run.target)
         self._take_order(target, owners - {None, (target.owner or {}).get("id")})
         return [each for each in found if each["id"] in taken]
 
     def _take_order(self, target: Target, owners: set[str]) -> None:
-        """The orders of these owners are ours now. Ours is given first, so that there is one at any moment."""
-        orders = [order for order in target.backend.power("look").get("orders") or () if (order.get("owner") or {}).get("id") in owners]
+        """The orders of these owners are ours now.
+        Ours is given first, so that there is one at any moment."""
+        orders = [
+            order
+            for order in target.backend.power("look").get("orders") or ()
+            if (order.get("owner") or {}).get("id") in owners
+        ]
         if not orders:
             return
         if not target.config.off:
@@ -106,22 +139,39 @@ class Machines:
         if config.off:
             off = {"command": config.off, "after_s": config.off_after_s, "latest_s": config.off_latest_s,
                    "disk_survives": config.disk_survives, **_standing(self._known.get(target.name) or {})}
-        return {"name": target.name, "address": config.host, "root": config.root, "gpus": config.gpus, "slots": config.slots,
-                "python": config.python, "off": off,
-                "unreachable": silence and {"since": iso(silence.since), "next_at": iso(silence.next_at), "why": silence.why}}
+        return {
+            "name": target.name,
+            "address": config.host,
+            "root": config.root,
+            "gpus": config.gpus,
+            "slots": config.slots,
+            "python": config.python,
+            "off": off,
+            "unreachable": silence
+            and {"since": iso(silence.since), "next_at": iso(silence.next_at), "why": silence.why},
+        }
 
 
 def _ordered(config: TargetConfig, order: dict) -> TargetConfig:
     """A machine that is switched off as another state folder has asked."""
-    times = {f"off_{key}": float(order[key]) for key in ("latest_s", "after_s") if isinstance(order.get(key), int | float)}
-    return replace(config, off=shlex.join(order["command"]), disk_survives=order.get("disk_survives") is True, **times)
+    times = {
+        f"off_{key}": float(order[key])
+        for key in ("latest_s", "after_s")
+        if isinstance(order.get(key), int | float)
+    }
+    return replace(
+        config, off=shlex.join(order["command"]), disk_survives=order.get("disk_survives") is True, **times
+    )
 
 
 def _standing(known: dict) -> dict:
     """Where its watchman stands, of what the machine said; no times where it said nothing."""
     state = known.get("state") or {}
     alive = bool(known.get("watchman"))
-    times = {key: iso(state[key]) if alive and isinstance(state.get(key), int | float) else None for key in ("off_at", "latest_at")}
+    times = {
+        key: iso(state[key]) if alive and isinstance(state.get(key), int | float) else None
+        for key in ("off_at", "latest_at")
+    }
     ran = [each for each in state.get("ran") or () if isinstance(each, dict)]
     words = {key: state.get(key) if alive else None for key in ("state", "why")}
     return {**words, **times, "owed": known.get("owed") or [], "last": ran[-1] if ran else None}

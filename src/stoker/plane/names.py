@@ -22,7 +22,9 @@ MEANT_SHOWN = 3
 def new_id(taken: Callable[[str], bool]) -> str:
     """Two words of four letters, for which `taken` says no; 24 million of them."""
     while True:
-        run_id = "-".join("".join(_RANDOM.choice(letters) for letters in (_CONSONANTS, _VOWELS) * 2) for _ in range(2))
+        run_id = "-".join(
+            "".join(_RANDOM.choice(letters) for letters in (_CONSONANTS, _VOWELS) * 2) for _ in range(2)
+        )
         if not taken(run_id):
             return run_id
 
@@ -63,12 +65,17 @@ def check_given(name: str) -> None:
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
-        raise InvalidSpec(f"{name!r} is not a valid name: it is not text.", hint="stoker run --name baseline-1 ...") from None
+        raise InvalidSpec(
+            f"{name!r} is not a valid name: it is not text.", hint="stoker run --name baseline-1 ..."
+        ) from None
 
 
 def meant(ref: str, known: Sequence[tuple[str, str]]) -> str:
-    """A hint with the names or ids that `ref` was meant to be, out of (name, id) pairs, newest first; "" where none is near."""
-    found = near(ref, [name for name, _ in known], MEANT_SHOWN) or near(ref, [run_id for _, run_id in known], 1)
+    """A hint with the names or ids that `ref` was meant to be, out of (name, id) pairs, newest first;
+    "" where none is near."""
+    found = near(ref, [name for name, _ in known], MEANT_SHOWN) or near(
+        ref, [run_id for _, run_id in known], 1
+    )
     quoted = [shlex.quote(word) for word in found]
     listed = " or ".join(filter(None, (", ".join(quoted[:-1]), *quoted[-1:])))
     return f"Did you mean {listed}? List all runs: stoker ps --all" if found else ""

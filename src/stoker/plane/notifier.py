@@ -9,7 +9,8 @@ BEAT_S = 15.0  # a subscriber hears at least this often, if only that there is n
 
 
 class Hub:
-    """Hands the ids of changed runs on. Nobody who is slow holds anybody up: a subscriber has at most one entry for each run."""
+    """Hands the ids of changed runs on. Nobody who is slow holds anybody up:
+    a subscriber has at most one entry for each run."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,7 +29,9 @@ class Hub:
         for subscriber in subscribers:
             subscriber.push(ids)
 
-    def wait_until(self, run_id: str, done: Callable[[], bool], timeout_s: float, clock: Callable[[], float]) -> bool:
+    def wait_until(
+        self, run_id: str, done: Callable[[], bool], timeout_s: float, clock: Callable[[], float]
+    ) -> bool:
         """Whether `done()` became true within the time; it is asked again at each change of the run."""
         event = threading.Event()
         with self._lock:
@@ -71,7 +74,8 @@ class Hub:
 
 
 class Subscription:
-    """Iterates over ids of changed runs; None now and then when nothing happens. `close` ends it, from any thread."""
+    """Iterates over ids of changed runs; None now and then when nothing happens.
+    `close` ends it, from any thread."""
 
     def __init__(self, leave: Callable[[Subscription], None]) -> None:
         self._leave = leave

@@ -1,4 +1,5 @@
-"""Which files of its folder a run wrote: those that its processes were seen to open for writing, by the hooks or by the agent. Pure."""
+"""Which files of its folder a run wrote: those that its processes were seen to open for writing, by the hooks
+or by the agent. Pure."""
 
 from __future__ import annotations
 
@@ -11,18 +12,21 @@ OTHERS_MAX = 50  # runs in the same folder whose records are read
 
 
 class Beside(NamedTuple):
-    """Another run that worked in the folder meanwhile. `begun`, `over`: Unix seconds; inf while it goes on."""
+    """Another run that worked in the folder meanwhile. `begun`, `over`: Unix seconds;
+    inf while it goes on."""
 
     begun: float
     over: float
 
 
-def tell_apart(changed: dict, own: Iterable[str], others: Iterable[str], beside: Sequence[Beside]) -> list[dict]:
-    """The files in `changed` (the agent's answer of that name) that may be this run's. `own`, `others`: paths that this run and those
-    beside it were seen to write.
+def tell_apart(
+    changed: dict, own: Iterable[str], others: Iterable[str], beside: Sequence[Beside]
+) -> list[dict]:
+    """The files in `changed` (the agent's answer of that name) that may be this run's. `own`, `others`:
+    paths that this run and those beside it were seen to write.
 
-    `uncertain`: its processes were not seen to write the file, and either another run worked in the folder then, or this run was seen to
-    write other files.
+    `uncertain`: its processes were not seen to write the file, and either another run worked in the folder
+    then, or this run was seen to write other files.
     """
     own = set(own)
     others = set(others) - own

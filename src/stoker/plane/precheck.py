@@ -1,4 +1,5 @@
-"""What a machine has and lacks for a run, and what a run would send there: asked before anything is sent or started."""
+"""What a machine has and lacks for a run, and what a run would send there:
+asked before anything is sent or started."""
 
 from __future__ import annotations
 
@@ -29,14 +30,20 @@ def lacks(name):
         return True
 version = "%d.%d.%d" % sys.version_info[:3]
 print(json.dumps({"executable": sys.executable, "version": version, "lacks": [name for name in sys.argv[1:] if lacks(name)]}))
-"""
+"""  # noqa: E501
 
 
 def facts(target: Target, look: bool = False, modules: Sequence[str] | None = None, python: str = "") -> dict:
-    """What the machine has. look: also `pythons`, all that are found there. modules: also `interpreter`, the one that scripts run
-    with, and which of these modules it `lacks`. Raises StokerError."""
+    """What the machine has. look: also `pythons`, all that are found there. modules:
+    also `interpreter`, the one that scripts run with, and which of these modules it `lacks`.
+    Raises StokerError."""
     capacity, room = target.capacity(max_age_s=2.0), target.room(ask=True)
-    told = {**dataclasses.asdict(capacity), "target": target.name, "slots": room.slots, "chosen_python": target.config.python}
+    told = {
+        **dataclasses.asdict(capacity),
+        "target": target.name,
+        "slots": room.slots,
+        "chosen_python": target.config.python,
+    }
     if look:
         told["pythons"] = target.backend.ask(Path(pythons.__file__).read_text("utf-8"), timeout_s=LOOK_S)
     if modules is not None:
@@ -55,26 +62,41 @@ def datasets_there(target: Target, remove: Sequence[str] = ()) -> list[dict]:
     if target.here:
         return []
     found = target.backend.data()
-    wanted = [each["id"] for each in found if each["id"] in remove or (each["label"] and each["label"] in remove)]
+    wanted = [
+        each["id"] for each in found if each["id"] in remove or (each["label"] and each["label"] in remove)
+    ]
     return target.backend.data(wanted) if wanted else found
 
 
 def used(usage: Usage, told: dict) -> dict:
     """What of it is handed out."""
     known = {gpu.get("uuid") for gpu in told["gpus"]}
-    return {"slots_used": usage.slots, "gpus_used": {uuid: name for uuid, name in usage.gpus.items() if uuid in known}}
+    return {
+        "slots_used": usage.slots,
+        "gpus_used": {uuid: name for uuid, name in usage.gpus.items() if uuid in known},
+    }
 
 
 def preview(asked: Spec, target: Target, config: Config) -> dict:
-    """What a run would send: `{"files", "bytes", "largest", "left_out": {path: why}, "there", "send"}`. Raises StokerError."""
-    told = {"dry_run": True, "target": target.name, "folder": asked.folder, "command": list(asked.command), "mounts": dict(asked.mounts),
-            "data": dict(asked.data), "in_place": target.here and not asked.copy}
+    """What a run would send: `{"files", "bytes", "largest", "left_out": {path:
+    why}, "there", "send"}`. Raises StokerError."""
+    told = {
+        "dry_run": True,
+        "target": target.name,
+        "folder": asked.folder,
+        "command": list(asked.command),
+        "mounts": dict(asked.mounts),
+        "data": dict(asked.data),
+        "in_place": target.here and not asked.copy,
+    }
     if told["in_place"]:
         return told
     folder = Path(asked.folder)
     plan = stage.plan(folder, config.copy_limit_bytes, tuple(map(os.path.normpath, asked.data)))
     sizes = {path: info.st_size for path, info in plan.files}
-    entries = [[parcel.FILE, path, 0, 0, info.st_size, parcel.hash_file(folder / path)] for path, info in plan.files]
+    entries = [
+        [parcel.FILE, path, 0, 0, info.st_size, parcel.hash_file(folder / path)] for path, info in plan.files
+    ]
     missing = {sha for sha, _came in target.backend.missing(entries)}
     first, send = set(), []
     for entry in entries:
@@ -83,6 +105,13 @@ def preview(asked: Spec, target: Target, config: Config) -> dict:
             send.append(entry)
     largest = sorted(sizes.items(), key=lambda each: -each[1])[:LARGEST]
     count, whole, sent = len(sizes), sum(sizes.values()), sum(entry[4] for entry in send)
-    return {**told, "files": count, "bytes": whole, "largest": [{"path": path, "bytes": size} for path, size in largest],
-            "left_out": plan.left_out, "warnings": plan.skipped,
-            "there": {"files": count - len(send), "bytes": whole - sent}, "send": {"files": len(send), "bytes": sent}}
+    return {
+        **told,
+        "files": count,
+        "bytes": whole,
+        "largest": [{"path": path, "bytes": size} for path, size in largest],
+        "left_out": plan.left_out,
+        "warnings": plan.skipped,
+        "there": {"files": count - len(send), "bytes": whole - sent},
+        "send": {"files": len(send), "bytes": sent},
+    }

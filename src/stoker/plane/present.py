@@ -22,38 +22,75 @@ NEXT = {  # what to type while it is not final; `{id}` is the run
     State.STOPPING: "stoker wait {id}",
 }
 
-PURPOSES = {"STOKER_REHEARSE": "rehearsal", "STOKER_VERIFY": "verification"}  # by a variable that the run was given
+# by a variable that the run was given
+PURPOSES = {"STOKER_REHEARSE": "rehearsal", "STOKER_VERIFY": "verification"}
 
 WAITS_FOR_INPUT = {"sentence": "Waiting for input at the terminal.", "next": "stoker attach {id}"}
-STANDS_STILL_S = 20.0  # a heartbeat older than that is told; by then an agent that was only frozen would have been replaced
+# a heartbeat older than that is told; by then an agent that was only frozen would have been replaced
+STANDS_STILL_S = 20.0
 CROWDED = "slow each other down"  # of a warning that holds only while the run is active
 HAS_NO_INPUT = {"sentence": "Waiting for input, but the run has no terminal to type at.",
                 "next": "stoker stop {id}, then run it in the foreground or with --stdin FILE"}
 
 
-def run_object(run: Run, target: Target | None, *, ref: str = "", waits_for: str | None = None, used_s: float | None = None,
-               still_s: float | None = None, label: dict | None = None, home: dict | None = None, kept_in: str = "",
-               silence: Silence | None = None) -> dict:
-    """The JSON object of a run. `ref`: what to type for it, if not its name. `used_s`: as seen just now, if newer than the row.
-    `still_s`: age of a heartbeat that stands still. `home`: its row of homecoming.py; `kept_in`: where files come that have no place.
-    `silence`: of its machine."""
+def run_object(
+    run: Run,
+    target: Target | None,
+    *,
+    ref: str = "",
+    waits_for: str | None = None,
+    used_s: float | None = None,
+    still_s: float | None = None,
+    label: dict | None = None,
+    home: dict | None = None,
+    kept_in: str = "",
+    silence: Silence | None = None,
+) -> dict:
+    """The JSON object of a run. `ref`: what to type for it, if not its name. `used_s`:
+    as seen just now, if newer than the row. `still_s`: age of a heartbeat that stands still. `home`:
+    its row of homecoming.py; `kept_in`: where files come that have no place. `silence`: of its machine."""
     silence = None if run.state.final else silence
     spec = run.spec
     ref = ref or run.name
     folder = target.run_folder(run.id) if target else f"runs/{run.id}"
     used = max(run.used_s, used_s or 0.0)
     return {
-        "id": run.id, "name": run.name, "kind": spec.kind, "state": run.state.value, "reason": run.reason, "exit_code": run.exit_code,
-        "attempts": begun(run), "target": run.target, "created_at": iso(run.created_at), "started_at": _iso(run.started_at),
-        "ended_at": _iso(run.ended_at), "folder": folder, "workdir": f"{folder}/work" if spec.copy else spec.folder,
-        "command": list(spec.command), "argv": list(spec.argv), "priority": run.priority, "waits_for": waits_for,
-        "reachability": run.reachability, "billing": "no" if target is not None and target.here else "unknown",
-        "limits": {"time_s": run.limits.time_s, "seq": run.limits.seq}, "used_s": round(used, 3), "pinned": run.pinned,
-        "sentence": _sent(run, target) or sentence(run, waits_for, silence) + _stillness(still_s), "still_s": still_s,
+        "id": run.id,
+        "name": run.name,
+        "kind": spec.kind,
+        "state": run.state.value,
+        "reason": run.reason,
+        "exit_code": run.exit_code,
+        "attempts": begun(run),
+        "target": run.target,
+        "created_at": iso(run.created_at),
+        "started_at": _iso(run.started_at),
+        "ended_at": _iso(run.ended_at),
+        "folder": folder,
+        "workdir": f"{folder}/work" if spec.copy else spec.folder,
+        "command": list(spec.command),
+        "argv": list(spec.argv),
+        "priority": run.priority,
+        "waits_for": waits_for,
+        "reachability": run.reachability,
+        "billing": "no" if target is not None and target.here else "unknown",
+        "limits": {"time_s": run.limits.time_s, "seq": run.limits.seq},
+        "used_s": round(used, 3),
+        "pinned": run.pinned,
+        "sentence": _sent(run, target) or sentence(run, waits_for, silence) + _stillness(still_s),
+        "still_s": still_s,
         "unreachable": _silence(silence),
-        "next": f"stoker stop --force {typed_ref(ref)}" if still_s else next_step(run, ref), "ref": ref, "warnings": _warnings(run),
-        "tty": spec.tty, "tags": (label or {}).get("tags", []), "note": (label or {}).get("note", ""), "purpose": purpose(run),
-        "restart_at": _iso(run.restart_at), "gpus": list(run.gpu_uuids), "home": spec.home, "mounts": dict(spec.mounts),
+        "next": f"stoker stop --force {typed_ref(ref)}" if still_s else next_step(run, ref),
+        "ref": ref,
+        "warnings": _warnings(run),
+        "tty": spec.tty,
+        "tags": (label or {}).get("tags", []),
+        "note": (label or {}).get("note", ""),
+        "purpose": purpose(run),
+        "restart_at": _iso(run.restart_at),
+        "gpus": list(run.gpu_uuids),
+        "home": spec.home,
+        "mounts": dict(spec.mounts),
         "data": dict(spec.data),
         "stalled": None if run.state.final else run.evidence.get("stalled"),
         "outputs": homecoming.told(run, home or {}, kept_in, typed_ref(ref)),
@@ -65,7 +102,10 @@ def _sent(run: Run, target: Target | None) -> str:
     sent, whole, rate = (target.sending.get(run.id) if target else None) or (0, 0, 0.0)
     if not whole or run.state.final:
         return ""
-    return f"Sending files to {run.target}: {format_size(sent)} of {format_size(whole)}, {format_size(int(rate))}/s."
+    return (
+        f"Sending files to {run.target}: {format_size(sent)} of {format_size(whole)}, "
+        f"{format_size(int(rate))}/s."
+    )
 
 
 def _warnings(run: Run) -> list[str]:
@@ -75,21 +115,33 @@ def _warnings(run: Run) -> list[str]:
 
 def stands_still(run: Run, seen: Observation | None) -> float | None:
     """For how long its heartbeat has stood still, if it does; None also where its machine cannot be seen."""
-    if seen is None or run.state not in (State.RUNNING, State.STOPPING) or run.reachability != Reachability.OK:
+    if (
+        seen is None
+        or run.state not in (State.RUNNING, State.STOPPING)
+        or run.reachability != Reachability.OK
+    ):
         return None
     age = seen.heartbeat_age_s
-    return age if isinstance(age, int | float) and seen.phase in ("running", "stopping") and age >= STANDS_STILL_S else None
+    return (
+        age
+        if isinstance(age, int | float) and seen.phase in ("running", "stopping") and age >= STANDS_STILL_S
+        else None
+    )
 
 
 def _stillness(still_s: float | None) -> str:
     if not still_s:
         return ""
-    return (f" Stoker's agent for this run has been silent for {format_duration(still_s)}: it may be stopped by a signal or a debugger, "
-            "its machine paused, or its disk blocked. While it is silent, limits are not enforced.")
+    return (
+        f" Stoker's agent for this run has been silent for {format_duration(still_s)}: "
+        "it may be stopped by a signal or a debugger, "
+        "its machine paused, or its disk blocked. While it is silent, limits are not enforced."
+    )
 
 
 def still(told: dict, now: float) -> str:
-    """The sentence about a run that makes no step: for how long, and the line in which each rank and worker waits."""
+    """The sentence about a run that makes no step:
+    for how long, and the line in which each rank and worker waits."""
     lasts = format_duration(now - told["since"])
     what = f"Stalled for {lasts}" if told.get("stalled") else f"Running, quiet for {lasts}"
     return f"{what}: {told['text']}." if told.get("text") else f"{what}."
@@ -101,7 +153,8 @@ def purpose(run: Run) -> str | None:
 
 
 def begun(run: Run) -> int:
-    """How many attempts have begun: one that waits for its turn or its files has not, nor one whose start nobody has confirmed."""
+    """How many attempts have begun: one that waits for its turn or its files has not, nor one whose start
+    nobody has confirmed."""
     unconfirmed = run.state in (State.STARTING, State.STOPPING) and run.started_at is None
     return run.attempt - (unconfirmed or run.state in (State.PENDING, State.STAGING))
 
@@ -125,14 +178,19 @@ def sentence(run: Run, waits_for: str | None = None, silence: Silence | None = N
     if run.evidence.get("retrying"):
         told += f" The last try failed; Stoker retries: {run.evidence['retrying']}"
     if silence is not None:
-        told += f" {run.target} is unreachable since {clock_time(silence.since, time.time())}; Stoker keeps trying."
+        told += (
+            f" {run.target} is unreachable since {clock_time(silence.since, time.time())}; "
+            "Stoker keeps trying."
+        )
     elif run.reachability == Reachability.UNREACHABLE:
         told += " The machine cannot be reached; this is the last known state."
     if run.evidence.get("taken_over"):
         told += f" Taken over by {run.evidence['taken_over']}: the run can no longer be stopped from here."
     if run.reachability == Reachability.UNSEEN:
-        told += (" Its processes were started in another container or on another node, and give no sign of life. "
-                 "They may still be running.")
+        told += (
+            " Its processes were started in another container or on another node, and give no sign of life. "
+            "They may still be running."
+        )
     return told
 
 
@@ -147,7 +205,11 @@ def _ended(run: Run) -> str:
     if not run.started_at and run.reason == "stopped_by_user":
         return "Stopped by you before it started."
     told = words.sentence(run.reason or "lost", evidence)
-    return f"{told} Not restarted: every attempt would fail the same way." if evidence.get("not_restarted") else told
+    return (
+        f"{told} Not restarted: every attempt would fail the same way."
+        if evidence.get("not_restarted")
+        else told
+    )
 
 
 def next_step(run: Run, ref: str) -> str:
@@ -159,8 +221,16 @@ def next_step(run: Run, ref: str) -> str:
         return NEXT[run.state].format(id=typed)
     known = REASONS.get(run.reason or "")
     exception = run.evidence.get("exception")
-    if run.reason == "nonzero_exit" and isinstance(exception, dict) and exception.get("type") == "ModuleNotFoundError":
-        return f"stoker doctor -- {shlex.join(run.spec.command)}" if run.target == "local" else known.next.format(id=typed)
+    if (
+        run.reason == "nonzero_exit"
+        and isinstance(exception, dict)
+        and exception.get("type") == "ModuleNotFoundError"
+    ):
+        return (
+            f"stoker doctor -- {shlex.join(run.spec.command)}"
+            if run.target == "local"
+            else known.next.format(id=typed)
+        )
     return words.what_next(run.reason or "", run.evidence, typed)
 
 
@@ -176,7 +246,9 @@ def corrections(run: Run, more: dict, ref: str, now: float) -> dict:
     if (more["resume"] or {}).get("back"):
         changed["sentence"] = f"Resuming: {more['resume']['back']}."
     if more["trained_nothing"]:
-        changed["sentence"] = f"{REASONS['nothing_trained'].sentence.removesuffix('.')}: {more['trained_nothing']}."
+        changed["sentence"] = (
+            f"{REASONS['nothing_trained'].sentence.removesuffix('.')}: {more['trained_nothing']}."
+        )
     return changed
 
 

@@ -1,4 +1,5 @@
-"""Failures in a row, and the growing pauses after them; which machines are silent, since when, and when each is asked next."""
+"""Failures in a row, and the growing pauses after them;
+which machines are silent, since when, and when each is asked next."""
 
 from __future__ import annotations
 
@@ -23,14 +24,21 @@ class Silence:
 
 
 class Reach:
-    """May be used from any thread. A key is a machine, a run or the queue; only of a machine it is told that it is silent.
+    """May be used from any thread. A key is a machine, a run or the queue;
+    only of a machine it is told that it is silent.
 
-    `before`: machine -> since when, of those that were silent for the last server: they are silent since then if they still are.
+    `before`: machine -> since when, of those that were silent for the last server:
+    they are silent since then if they still are.
     `changed` is called with a machine that begins or ends to be silent.
     """
 
-    def __init__(self, now: Callable[[], float] = time.time, chance: Callable[[], float] = random.random,
-                 before: Mapping[str, float] = MappingProxyType({}), changed: Callable[[str], object] = bool) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float] = time.time,
+        chance: Callable[[], float] = random.random,
+        before: Mapping[str, float] = MappingProxyType({}),
+        changed: Callable[[str], object] = bool,
+    ) -> None:
         self._now, self._chance, self._before, self._changed = now, chance, dict(before), changed
         self._lock = threading.Lock()
         self._fails: dict[str, int] = {}

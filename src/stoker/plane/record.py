@@ -25,7 +25,8 @@ class Run:
     state: State = State.PENDING
     wish: str = WISH_RUN
     attempt: int = 1  # the newest attempt that is wanted or was seen
-    first_attempt: int = 1  # where the present series of automatic restarts began: each `start` opens a new one
+    # where the present series of automatic restarts began: each `start` opens a new one
+    first_attempt: int = 1
     settled_attempt: int = 0  # the attempt that the plane had to settle since its caretakers were dead
     reason: str | None = None
     exit_code: int | None = None

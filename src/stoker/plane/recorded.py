@@ -1,4 +1,5 @@
-"""What was recorded of a run beside its numbers: its use of the machine over time, its code, its pictures. Read wherever the run is."""
+"""What was recorded of a run beside its numbers:
+its use of the machine over time, its code, its pictures. Read wherever the run is."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ KINDS = ("usage", "code")
 
 
 def recorded(run: Run, target: Target, kind: str) -> dict:
-    """`kind` "usage": `{"attempts": [{"attempt", "points"}]}`, see `thinned`. "code": `{"code": commit.json or None, "diff": str}`.
+    """`kind` "usage": `{"attempts": [{"attempt", "points"}]}`, see `thinned`. "code": `{"code":
+    commit.json or None, "diff": str}`.
     Raises InvalidSpec for another kind."""
     if kind not in KINDS:
         raise InvalidSpec(f"There is no record '{kind[:40]}'.", hint=f"Use {' or '.join(KINDS)}.")
@@ -31,15 +33,21 @@ def recorded(run: Run, target: Target, kind: str) -> dict:
 
 
 def usage(run: Run, target: Target) -> dict:
-    """CPU, memory and GPUs of each attempt; no points where nothing was recorded or the machine does not answer."""
+    """CPU, memory and GPUs of each attempt;
+    no points where nothing was recorded or the machine does not answer."""
     attempts = range(max(1, begun(run) - ATTEMPTS + 1), begun(run) + 1)
     each = POINTS // max(1, len(attempts))
-    return {"attempts": [{"attempt": n, "points": thinned(list(Log(target.backend, run.id, n, "out").telemetry()), each)}
-                         for n in attempts]}
+    return {
+        "attempts": [
+            {"attempt": n, "points": thinned(list(Log(target.backend, run.id, n, "out").telemetry()), each)}
+            for n in attempts
+        ]
+    }
 
 
 def thinned(records: Sequence[dict], count: int) -> list[dict]:
-    """At most `count` points `{"at", "cpu_percent", "rss_bytes", "gpus": {index: {"busy_percent", "memory_bytes"}}}` of records of
+    """At most `count` points `{"at", "cpu_percent", "rss_bytes", "gpus": {index:
+    {"busy_percent", "memory_bytes"}}}` of records of
     telemetry: of neighbours, the mean of percentages and the maximum of bytes."""
     size = max(1, math.ceil(len(records) / max(1, count)))
     return [_point(records[begin:begin + size]) for begin in range(0, len(records), size)]
@@ -50,9 +58,18 @@ def _point(records: Sequence[dict]) -> dict:
     for record in records:
         for gpu in record.get("gpus") or ():
             gpus.setdefault(str(gpu.get("index")), []).append(gpu)
-    return {"at": records[-1].get("at"), "cpu_percent": _mean(records, "cpu_percent"), "rss_bytes": _largest(records, "rss_bytes"),
-            "gpus": {index: {"busy_percent": _mean(found, "busy_percent"), "memory_bytes": _largest(found, "memory_bytes")}
-                     for index, found in gpus.items()}}
+    return {
+        "at": records[-1].get("at"),
+        "cpu_percent": _mean(records, "cpu_percent"),
+        "rss_bytes": _largest(records, "rss_bytes"),
+        "gpus": {
+            index: {
+                "busy_percent": _mean(found, "busy_percent"),
+                "memory_bytes": _largest(found, "memory_bytes"),
+            }
+            for index, found in gpus.items()
+        },
+    }
 
 
 def _mean(records: Sequence[dict], name: str) -> float | None:
@@ -65,7 +82,8 @@ def _largest(records: Sequence[dict], name: str) -> float | None:
 
 
 def code(run: Run, target: Target) -> dict:
-    """The commit and the changes that were recorded when the run was made; odd bytes of the diff are replaced."""
+    """The commit and the changes that were recorded when the run was made;
+    odd bytes of the diff are replaced."""
     commit = f"{rundir.CODE}/commit.json"
     told = RunFolder.look(target.backend, run.id, [whole(commit)], None).json(commit)
     with tempfile.TemporaryDirectory(prefix="stoker-") as folder:
@@ -79,8 +97,9 @@ def code(run: Run, target: Target) -> dict:
 
 
 def picture(run: Run, target: Target, path: str) -> bytes:
-    """One captured picture, by its path in the run folder. Raises NotFound, also for a path where no pictures are kept; TargetError for
-    one that is too large, or where its machine does not answer."""
+    """One captured picture, by its path in the run folder.
+    Raises NotFound, also for a path where no pictures are kept;
+    TargetError for one that is too large, or where its machine does not answer."""
     if not rundir.PICTURE.fullmatch(path):
         raise NotFound(f"{run.name} has no picture '{path[:200]}'.", hint=f"stoker show {run.name}")
     with tempfile.TemporaryDirectory(prefix="stoker-") as folder:

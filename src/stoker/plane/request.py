@@ -31,8 +31,13 @@ def read_grace(grace_s: float | Sequence[float] | None) -> tuple[float, float] |
         return None
     both = (grace_s, grace_s) if isinstance(grace_s, int | float) else tuple(grace_s)
     if len(both) != 2 or not all(isinstance(g, int | float) and 0 <= g < 1e6 for g in both):
-        raise InvalidSpec("The grace must be one or two numbers of seconds: the time after SIGINT, and the time after SIGTERM.",
-                          hint="stoker stop --grace 30s ID")
+        raise InvalidSpec(
+            (
+                "The grace must be one or two numbers of seconds: the time after SIGINT, and the time "
+                "after SIGTERM."
+            ),
+            hint="stoker stop --grace 30s ID",
+        )
     return (float(both[0]), float(both[1]))
 
 

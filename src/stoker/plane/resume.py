@@ -1,4 +1,5 @@
-"""What the hooks of a run tell: are they in its processes, could it come back where it was, and how it did. Pure."""
+"""What the hooks of a run tell: are they in its processes, could it come back where it was,
+and how it did. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +12,19 @@ STATE, AUDITS, PUT_BACK = "resume/state.json", "resume/audits.json", "resume/put
 LINES_READ = 1 << 20  # bytes of processes.jsonl
 STEPS_TOLD = 4  # the newest audits
 OTHER = "ended in a different state than the run"
-STANDS = {"recording": "recording; no image yet", "ended": "finished; nothing to resume", "off": "not recorded"}
+STANDS = {
+    "recording": "recording; no image yet",
+    "ended": "finished; nothing to resume",
+    "off": "not recorded",
+}
 UNCHECKED = "image taken, not yet checked"
 NOT_TRIED = "no resume has been tested (run with --audit, or stoker verify-resume)"
 DEAR = 0.1  # of the training that coming back saves: what costs more is said
 
 
 def sentence(state: dict | None, now: float) -> str | None:
-    """"resumable (checked); image 40 s ago at step 12,310 (every 60 s, 0.4 % cost); audited at step 4,100: bit-exact", or without an audit
+    """"resumable (checked); image 40 s ago at step 12,310 (every 60 s, 0.4 % cost);
+    audited at step 4,100: bit-exact", or without an audit
     "image taken, not yet checked; 40 s ago at ...", or why not; None for a run that is not recorded."""
     if not state:
         return None
@@ -32,7 +38,10 @@ def sentence(state: dict | None, now: float) -> str | None:
         audited = audits(state) if word == "ended" else None
         return "; ".join(filter(None, (f"{told}: {reason}" if reason else told, audited)))
     age = format_duration(now - image.get("at", now))
-    told = f"{'resumable (checked); image' if checked(state) else f'{UNCHECKED};'} {age} ago at step {image.get('step', 0):,}"
+    told = (
+        f"{'resumable (checked); image' if checked(state) else f'{UNCHECKED};'} {age} ago at step "
+        f"{image.get('step', 0):,}"
+    )
     about = []
     if image.get("every_s") and not reason:
         about.append(f"every {image['every_s']:.3g} s")
@@ -53,10 +62,17 @@ def checked(state: dict | None) -> bool:
 
 
 def _good(state: dict) -> list[dict]:
-    """Audits that found no difference, of the recording that the images belong to: an attempt that began from the start begins another."""
-    begun = max((each.get("attempt") or 1 for each in state.get("lives") or () if not each.get("from")), default=1)
+    """Audits that found no difference, of the recording that the images belong to:
+    an attempt that began from the start begins another."""
+    begun = max(
+        (each.get("attempt") or 1 for each in state.get("lives") or () if not each.get("from")), default=1
+    )
     found = state.get("audited") or ()
-    return [each for each in found if each.get("verdict") == "bit-exact" and (each.get("attempt") or begun) >= begun]
+    return [
+        each
+        for each in found
+        if each.get("verdict") == "bit-exact" and (each.get("attempt") or begun) >= begun
+    ]
 
 
 def word(state: dict) -> str:
@@ -73,7 +89,8 @@ def _since(state: dict) -> list[str]:
 
 
 def audits(state: dict | None) -> str | None:
-    """"audited at steps 4,100 and 8,020: bit-exact", or why it could not be done; None where nobody asked, or nothing is known yet."""
+    """"audited at steps 4,100 and 8,020: bit-exact", or why it could not be done;
+    None where nobody asked, or nothing is known yet."""
     known = (state or {}).get("audited")
     if known is None:
         return None
@@ -83,37 +100,58 @@ def audits(state: dict | None) -> str | None:
         why = last.get("why") or state.get("not_audited")
         return f"not audited: {why}" if why else "not audited yet"
     steps = [f"{each.get('step') or 0:,}" for each in good][-STEPS_TOLD:]
-    listed = f"step{'s' if len(steps) > 1 else ''} " + " and ".join(filter(None, (", ".join(steps[:-1]), steps[-1])))
-    told = f"audited at {listed}: bit-exact" if len(good) <= STEPS_TOLD else f"audited {len(good)} times, last at {listed}: bit-exact"
+    listed = f"step{'s' if len(steps) > 1 else ''} " + " and ".join(
+        filter(None, (", ".join(steps[:-1]), steps[-1]))
+    )
+    told = (
+        f"audited at {listed}: bit-exact"
+        if len(good) <= STEPS_TOLD
+        else f"audited {len(good)} times, last at {listed}: bit-exact"
+    )
     if last.get("verdict") == "not audited":
         told += f"; last audit failed: {last.get('why')}"
-    return told + ("" if all(each.get("spare_core") for each in known) else " (no spare core: audits slowed the training)")
+    return told + (
+        ""
+        if all(each.get("spare_core") for each in known)
+        else " (no spare core: audits slowed the training)"
+    )
 
 
 def way_back(state: dict | None) -> str | None:
-    """"to step 12,310: about 12s, after its set-up of 8s": what the hooks foretell, or what coming back to this image took before."""
+    """"to step 12,310: about 12s, after its set-up of 8s":
+    what the hooks foretell, or what coming back to this image took before."""
     back_s = _way_back_s(state)
     if back_s is None:
         return None
     image = state["image"]
     setup_s = image.get("setup_s") or 0.0
     told = f"about {format_duration(back_s)}" if back_s >= 1 else "less than 1s"
-    return f"to step {image.get('step', 0):,}: {told}" + (f", after a setup of {format_duration(setup_s)}" if setup_s >= 1 else "")
+    return f"to step {image.get('step', 0):,}: {told}" + (
+        f", after a setup of {format_duration(setup_s)}" if setup_s >= 1 else ""
+    )
 
 
 def dear(state: dict | None) -> str | None:
-    """That the way back costs more than a tenth of the training that it saves, and what else there is; None where it is cheap."""
+    """That the way back costs more than a tenth of the training that it saves, and what else there is;
+    None where it is cheap."""
     back_s, trained_s = _way_back_s(state), ((state or {}).get("image") or {}).get("trained_s") or 0.0
     if back_s is None or back_s < 1 or back_s <= DEAR * trained_s:
         return None
     if back_s >= trained_s:
-        return f"a new run reaches this step sooner (stoker run): the run has trained only {format_duration(trained_s)} so far"
-    return (f"that is {100 * back_s / trained_s:.0f} % of the {format_duration(trained_s)} of training that it saves; "
-            "the script's own checkpoints may be faster (stoker run with the script's arguments to resume)")
+        return (
+            "a new run reaches this step sooner (stoker run): the run has trained only "
+            f"{format_duration(trained_s)} so far"
+        )
+    return (
+        f"that is {100 * back_s / trained_s:.0f} % of the {format_duration(trained_s)} of training that it "
+        "saves; "
+        "the script's own checkpoints may be faster (stoker run with the script's arguments to resume)"
+    )
 
 
 def _way_back_s(state: dict | None) -> float | None:
-    """Seconds from the end of set-up until the newest image is restored; None where it is of no use, or nobody can tell."""
+    """Seconds from the end of set-up until the newest image is restored;
+    None where it is of no use, or nobody can tell."""
     image = (state or {}).get("image") or {}
     if not image or state.get("state") != "resumable":
         return None
@@ -123,22 +161,30 @@ def _way_back_s(state: dict | None) -> float | None:
 
 
 def came_back(state: dict | None) -> str | None:
-    """"attempt 2 at step 12,310 in 2.1 s; 41 lost steps repeated, 82 values equal to the recording; grade: bit-exact"."""
+    """"attempt 2 at step 12,310 in 2.1 s; 41 lost steps repeated, 82 values equal to the recording;
+    grade: bit-exact"."""
     back = (state or {}).get("resumed")
     if not back:
         return None
     told = f"attempt {back.get('attempt')} at step {back.get('step', 0):,}"
     if back.get("seconds") is not None:
         told += f" in {back['seconds']:.1f} s"
-    told += f"; {back.get('lost_steps', 0):,} lost steps repeated, {back.get('values_equal', 0):,} values equal to the recording"
+    told += (
+        f"; {back.get('lost_steps', 0):,} lost steps repeated, {back.get('values_equal', 0):,} values "
+        "equal to the recording"
+    )
     if back.get("put_back"):
         names = back["put_back"]
-        told += f"; restored the effects of skipped calls: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
+        told += (
+            "; restored the effects of skipped calls: "
+            f"{', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
+        )
     return f"{told}; grade: {back.get('grade', 'unknown')}"
 
 
 def began_anew(state: dict | None) -> str | None:
-    """Of a later attempt that came back from no image: that it began at the start, and what the earlier ones left behind."""
+    """Of a later attempt that came back from no image:
+    that it began at the start, and what the earlier ones left behind."""
     last = ((state or {}).get("lives") or [{}])[-1]
     if not last or last.get("from") or (last.get("attempt") or 1) == 1:
         return None
@@ -148,19 +194,29 @@ def began_anew(state: dict | None) -> str | None:
     returned = {each.get("attempt") for each in (state or {}).get("given_back") or ()}
     before = last["attempt"] - 1
     told = f"attempt {last['attempt']} restarted from scratch: {why}. It found the files as they were "
-    told += f"before attempt {before} restored files of an image" if before in returned else f"at the end of attempt {before}"
+    told += (
+        f"before attempt {before} restored files of an image"
+        if before in returned
+        else f"at the end of attempt {before}"
+    )
     lost = state.get("not_given_back") or {}
     if lost.get("attempt") not in (last["attempt"], *({before} & returned)):
         return told
-    return f"{told}, except for {', '.join(lost.get('files') or ())}: their content is in resume/aside/{lost['attempt']}"
+    return (
+        f"{told}, except for {', '.join(lost.get('files') or ())}: their content is in "
+        f"resume/aside/{lost['attempt']}"
+    )
 
 
 def given_back(state: dict | None, put_back: bool, attempt: int, ref: str) -> str | None:
-    """Of a run whose newest attempt ended on its way to an image: whether the files of the script's are again as it had found them.
+    """Of a run whose newest attempt ended on its way to an image:
+    whether the files of the script's are again as it had found them.
     put_back: whether the file of that name says that they are not."""
     if put_back:
-        return (f"attempt {attempt} ended while it was resuming: your folder has the older files of an image. "
-                f"The newer files are in resume/undo; to restore them: stoker start {ref} or stoker rm {ref}")
+        return (
+            f"attempt {attempt} ended while it was resuming: your folder has the older files of an image. "
+            f"The newer files are in resume/undo; to restore them: stoker start {ref} or stoker rm {ref}"
+        )
     known = (state or {}).get("given_back") or ()
     of = next((each for each in known if each.get("attempt") == attempt), None)
     if of is None:
@@ -170,32 +226,48 @@ def given_back(state: dict | None, put_back: bool, attempt: int, ref: str) -> st
     lost = (state or {}).get("not_given_back") or {}
     if lost.get("attempt") != of.get("aside"):
         return told
-    return f"{told}. Not restored: {', '.join(lost.get('files') or ())}; their content is in resume/aside/{lost['attempt']}"
+    return (
+        f"{told}. Not restored: {', '.join(lost.get('files') or ())}; "
+        f"their content is in resume/aside/{lost['attempt']}"
+    )
 
 
 def starts_again(state: dict | None) -> str | None:
-    """Programs that set-up starts and does not wait for: a life on its way back starts them like any other. None where there are none, or
-    where one life was enough."""
+    """Programs that set-up starts and does not wait for:
+    a life on its way back starts them like any other.
+    None where there are none, or where one life was enough."""
     state = state or {}
-    programs = () if state.get("state") == "ended" and len(state.get("lives") or ()) < 2 else state.get("again") or ()
+    programs = (
+        ()
+        if state.get("state") == "ended" and len(state.get("lives") or ()) < 2
+        else state.get("again") or ()
+    )
     told = dict.fromkeys(f"{each.get('what')} ({each.get('where')})" for each in programs)
     listed = ", ".join(told)
     if not told:
         return None
-    return f"its setup starts {listed} in each attempt; if a program appends text to a file, the text appears twice after a kill"
+    return (
+        f"its setup starts {listed} in each attempt; if a program appends text to a file, the text appears "
+        "twice after a kill"
+    )
 
 
 def not_taken(state: dict | None) -> list[str]:
     """Images that were tried and refused, and points that could not be used, each with its reason."""
     state = state or {}
     tried = [f"image {each.get('image')}: {each.get('why')}" for each in state.get("tried") or ()]
-    passed = [f"no image possible, {count:,} times: {reason}" for reason, count in (state.get("points_passed") or {}).items()]
+    passed = [
+        f"no image possible, {count:,} times: {reason}"
+        for reason, count in (state.get("points_passed") or {}).items()
+    ]
     return tried + passed
 
 
 def hooked(lines: Iterable[dict], command: list[str]) -> dict:
-    """Lines of processes.jsonl -> `{"processes": int, "torch": version or None, "why": str or None, "settings"?: {"applied": [str],
-    "left": {knob: why}}}`: `why`: why no process is hooked, or does not record; settings: of the process that has most to say."""
+    """Lines of processes.jsonl -> `{"processes": int, "torch": version or None, "why":
+    str or None, "settings"?: {"applied": [str],
+    "left": {knob: why}}}`: `why`: why no process is hooked, or does not record; settings:
+    of the process that has most to say."""
     processes, torch, why, other = 0, None, None, None
     settings: dict = {}  # by process, the newest line counts
     for said in lines:
@@ -205,28 +277,41 @@ def hooked(lines: Iterable[dict], command: list[str]) -> dict:
         other = said.get("other") or other
         if isinstance(said.get("settings"), dict):
             settings[said.get("pid")] = said["settings"]
-    told = max(settings.values(), key=lambda each: (len(each.get("applied") or ()), len(each.get("left") or ())), default=None)
+    told = max(
+        settings.values(),
+        key=lambda each: (len(each.get("applied") or ()), len(each.get("left") or ())),
+        default=None,
+    )
     if other and not torch and not why:
-        why = f"uses {str(other)[:40]}, which Stoker does not measure: only wall-clock time and machine use are shown"
+        why = (
+            f"uses {str(other)[:40]}, which Stoker does not measure: only wall-clock time and machine use "
+            "are shown"
+        )
     return {"processes": processes, "torch": torch, "why": why or (None if processes else _why_not(command)),
             **({"settings": told} if told else {})}
 
 
 def log_parts(state: dict | None, sizes: dict[int, int]) -> list[tuple[int, int]]:
-    """`(attempt, bytes of its out.log)`: the pieces that make one log without gap or double. Empty for a run that never came back, or
-    where the pieces do not fit.
+    """`(attempt, bytes of its out.log)`: the pieces that make one log without gap or double.
+    Empty for a run that never came back, or where the pieces do not fit.
 
-    `sizes`: attempt -> bytes of its out.log. Each life tells from which one it came back, and where the log of that one stood at the
-    image; one that began anew came from none.
+    `sizes`: attempt -> bytes of its out.log. Each life tells from which one it came back, and where the log
+    of that one stood at the image; one that began anew came from none.
     """
     known: dict[int, list[tuple[int, int]]] = {}
     last: list[tuple[int, int]] = []
     for life in (state or {}).get("lives") or ():
         attempt, source, upto = life.get("attempt"), life.get("from"), life.get("out_bytes")
         before = known.get(source, []) if source else []
-        if attempt not in sizes or (source and (not before or not isinstance(upto, int) or upto > before[-1][1])):
+        if attempt not in sizes or (
+            source and (not before or not isinstance(upto, int) or upto > before[-1][1])
+        ):
             return []
-        last = known[attempt] = [*before[:-1], *([(source, upto)] if source else []), (attempt, sizes[attempt])]
+        last = known[attempt] = [
+            *before[:-1],
+            *([(source, upto)] if source else []),
+            (attempt, sizes[attempt]),
+        ]
     return last if len(last) > 1 else []
 
 

@@ -1,4 +1,5 @@
-"""A run folder as it was at one look, on whatever machine it is: all that is asked about it goes there and comes back at once."""
+"""A run folder as it was at one look, on whatever machine it is:
+all that is asked about it goes there and comes back at once."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def tail(name: str, limit: int) -> Question:
 
 
 class RunFolder:
-    """What a machine answered. What was not asked, is not there or cannot be used is None or empty; `broken` names the last, with why.
+    """What a machine answered. What was not asked, is not there or cannot be used is None or empty;
+    `broken` names the last, with why.
 
     Where the machine could not be reached (`reached`) there is nothing but what was seen of the run before.
     """
@@ -40,12 +42,17 @@ class RunFolder:
     def ask(cls, backend: Backend, run_id: str, questions: Sequence[Question]) -> RunFolder:
         """Raises TargetError for a machine that cannot be reached."""
         seen, answers = backend.look({run_id: questions})[run_id]
-        return cls({_key(question): answer for question, answer in zip(questions, answers, strict=False)}, seen, reached=True)
+        return cls(
+            {_key(question): answer for question, answer in zip(questions, answers, strict=False)},
+            seen,
+            reached=True,
+        )
 
     @classmethod
     def look(cls, backend: Backend, run_id: str, questions: Sequence[Question], before: Observation | None,
              copied: Backend | None = None) -> RunFolder:
-        """As `ask`. For a machine that cannot be reached: `before` is what was seen of the run last, `copied` reads what was kept of it."""
+        """As `ask`. For a machine that cannot be reached:
+        `before` is what was seen of the run last, `copied` reads what was kept of it."""
         try:
             return cls.ask(backend, run_id, questions)
         except StokerError:

@@ -1,4 +1,5 @@
-"""The verbs. Each reads or writes wishes in one short transaction and wakes the reconciler; plain JSON-able dicts in and out."""
+"""The verbs. Each reads or writes wishes in one short transaction and wakes the reconciler;
+plain JSON-able dicts in and out."""
 
 from __future__ import annotations
 
@@ -65,7 +66,9 @@ class Service(Finding):
         self._reconciler = Reconciler(self._store, self._targets, self._spool)
         self.machines = Machines(self._store, self._targets, self._reconciler)
         self._bringer = Bringer(self._store, self._targets, self._hub)
-        self.sweeps = Halver(self._store, lambda run: self._overview.read(run, self._known_target(run)), self.stop)
+        self.sweeps = Halver(
+            self._store, lambda run: self._overview.read(run, self._known_target(run)), self.stop
+        )
         for each in (self._reconciler, self._bringer, self.sweeps):
             each.start()
         for name in self._targets.names() if self._store.fresh else ():
@@ -75,21 +78,31 @@ class Service(Finding):
     def _recover(self) -> list[str]:
         warnings = []
         if self._store.kept_aside is not None:
-            warnings.append(f"The database was damaged or not Stoker's; Stoker kept it as {self._store.kept_aside}.")
+            warnings.append(
+                f"The database was damaged or not Stoker's; Stoker kept it as {self._store.kept_aside}."
+            )
         if self._store.fresh:
-            here = {name: Path(target.root) for name in self._targets.names() if (target := self._targets.get(name)).here}
+            here = {
+                name: Path(target.root)
+                for name in self._targets.names()
+                if (target := self._targets.get(name)).here
+            }
             with self._store.write() as q:
                 found = recover(q, here, self._spool.folder)
                 if found and not warnings:
                     warnings.append("The database was missing.")
                 if found:
-                    warnings.append(f"{len(found)} runs were recovered from their folders. Stoker no longer knows which runs were pinned.")
+                    warnings.append(
+                        f"{len(found)} runs were recovered from their folders. "
+                        "Stoker no longer knows which runs were pinned."
+                    )
                 q.set_meta("warnings", "\n".join(warnings))
         with self._store.read() as q:
             return [line for line in (q.meta("warnings") or "").split("\n") if line]
 
     def keeps_its_database(self, gone: Callable[[], None]) -> bool:
-        """False once the database was deleted: a new server makes it again. `gone` is called too, by the first who notices."""
+        """False once the database was deleted: a new server makes it again.
+        `gone` is called too, by the first who notices."""
         self._store.on_gone = gone
         return self._store.stands()
 
@@ -98,11 +111,21 @@ class Service(Finding):
         for each in (self._hub, self.sweeps, self._bringer, self._reconciler, self._targets, self._store):
             each.close()
 
-    # -- one run ------------------------------------------------------------------------------------------------------
+    # -- one run
+    # ------------------------------------------------------------------------------------------------------
 
-    def submit(self, spec: dict, limits: dict, env: dict[str, str], stdin: bytes | None, *, on_name_taken: str = "refuse",
-               dry_run: bool = False) -> dict:
-        """A new run, or (dry_run) what it would send; or, with "continue", the unfinished one of that name if it is the same."""
+    def submit(
+        self,
+        spec: dict,
+        limits: dict,
+        env: dict[str, str],
+        stdin: bytes | None,
+        *,
+        on_name_taken: str = "refuse",
+        dry_run: bool = False,
+    ) -> dict:
+        """A new run, or (dry_run) what it would send;
+        or, with "continue", the unfinished one of that name if it is the same."""
         if on_name_taken not in ("refuse", "continue"):
             raise InvalidSpec(f"on_name_taken must be 'refuse' or 'continue', not '{on_name_taken}'.")
         asked, wanted = read_spec(spec), read_limits(limits)
@@ -131,17 +154,30 @@ class Service(Finding):
         target = self._target(run)
         if target is None:
             return {**self._one(run), "evidence": run.evidence, "same_name": self._same_name(ref, run)}
-        folder = RunFolder.look(target.backend, run.id, detail.questions(run, target, beside), self._reconciler.seen(run.id),
-                                target.reader(run.id, present.begun(run)))
+        folder = RunFolder.look(
+            target.backend,
+            run.id,
+            detail.questions(run, target, beside),
+            self._reconciler.seen(run.id),
+            target.reader(run.id, present.begun(run)),
+        )
         told, more = self._one(run), detail.detail(run, target, folder, history, beside)
         more["numbers"] = self._overview.table(run, target)
         more |= present.corrections(run, more, told["ref"], time.time() + target.ahead_s)
-        broken = [f"The file {name} of the run cannot be used: {why}." for name, why in more["broken_files"].items()]
-        return {**told, **more, "warnings": [*told["warnings"], *broken], "same_name": self._same_name(ref, run)}
+        broken = [
+            f"The file {name} of the run cannot be used: {why}." for name, why in more["broken_files"].items()
+        ]
+        return {
+            **told,
+            **more,
+            "warnings": [*told["warnings"], *broken],
+            "same_name": self._same_name(ref, run),
+        }
 
     def start(self, ref: str, edited: bool = False) -> dict:
-        """A further attempt of a run that has ended; or, of one that waits for another run, not to wait for it any more. `edited`: also if
-        its script was edited, so that it must begin anew."""
+        """A further attempt of a run that has ended;
+        or, of one that waits for another run, not to wait for it any more. `edited`:
+        also if its script was edited, so that it must begin anew."""
         run = self._find(ref)
         if run.state.final and not edited:
             detail.refuse_edited(run, self._target(run), self._typed(run))
@@ -153,13 +189,17 @@ class Service(Finding):
         return self._one(new)
 
     def stop(self, ref: str, grace_s: float | Sequence[float] | None = None, force: bool = False) -> dict:
-        """End it: SIGINT, grace, SIGTERM, grace, SIGKILL to its whole tree; `force` without grace. Harmless when it has ended."""
+        """End it: SIGINT, grace, SIGTERM, grace, SIGKILL to its whole tree; `force` without grace.
+        Harmless when it has ended."""
         grace = (0.0, 0.0) if force else read_grace(grace_s)
         run_id = self._find(ref, active=True).id
         with self._store.write() as q:
             run = _there(q, run_id)
             if not run.state.final and (other := run.evidence.get("taken_over")):
-                raise StateError(f"{run.name} was taken over by {other}.", hint=f"To forget it here: stoker rm --force {run.id}")
+                raise StateError(
+                    f"{run.name} was taken over by {other}.",
+                    hint=f"To forget it here: stoker rm --force {run.id}",
+                )
             if not run.state.final:
                 wish = WISH_RM if run.wish == WISH_RM else WISH_STOP
                 run = self._wish(q, run, wish=wish, stop_asked=run.stop_asked + 1, stop_grace=grace)
@@ -169,19 +209,25 @@ class Service(Finding):
     def keep(self, ref: str, seconds: float | None = None, pin: bool | None = None) -> dict:
         """Let it go on for so long from now, whatever its limit was; pin it against gc, or no longer."""
         if seconds is not None and not 0 < seconds < 1e9:
-            raise InvalidSpec("The time to keep a run must be a number of seconds above 0.", hint="stoker keep ID 3h")
+            raise InvalidSpec(
+                "The time to keep a run must be a number of seconds above 0.", hint="stoker keep ID 3h"
+            )
         run_id = self._find(ref).id
         with self._store.write() as q:
             run = _there(q, run_id)
             facts: dict = {} if pin is None else {"pinned": pin}
             if seconds is not None and run.limits.time_s is not None:
-                facts["limits"] = Limits(seq=run.limits.seq + 1, time_s=max(run.limits.time_s, self._used(run) + seconds))
+                facts["limits"] = Limits(
+                    seq=run.limits.seq + 1, time_s=max(run.limits.time_s, self._used(run) + seconds)
+                )
             run = q.update(run, **facts) or run
         if not run.state.final and run.state is not State.PENDING:
             self._reconciler.wake(run.id, run.target)
         return self._one(run)
 
-    def label(self, ref: str, add: Sequence[str] = (), remove: Sequence[str] = (), note: str | None = None) -> dict:
+    def label(
+        self, ref: str, add: Sequence[str] = (), remove: Sequence[str] = (), note: str | None = None
+    ) -> dict:
         """Add and remove tags, set the note."""
         run = self._find(ref)
         with self._store.write() as q:
@@ -189,32 +235,55 @@ class Service(Finding):
         return self._one(run)
 
     def rm(self, ref: str, force: bool = False) -> dict:
-        """Delete a run that has ended, its folder included; with `force` a living one too, which is ended first. A machine that does not
-        answer keeps nobody from `force`: the run is forgotten here, and `left` says what may be left there."""
+        """Delete a run that has ended, its folder included;
+        with `force` a living one too, which is ended first.
+        A machine that does not answer keeps nobody from `force`:
+        the run is forgotten here, and `left` says what may be left there."""
         run = self._find(ref)
         if self._same_name(ref, run) > 1:
             raise InvalidSpec(f"Several runs have the name '{ref}'; none was deleted.",
                               hint=f"Give an id; the newest is {run.id}. All ids: stoker ps --all")
         if not run.state.final and not force:
             typed = self._typed(run)
-            raise StateError(f"{run.name} is {run.state.value}.", hint=f"stoker stop {typed}   first, or   stoker rm --force {typed}")
+            raise StateError(
+                f"{run.name} is {run.state.value}.",
+                hint=f"stoker stop {typed}   first, or   stoker rm --force {typed}",
+            )
         told = self._one(run) if force else self.wait(run.id, REMOVED_WITHIN_S, outputs=True)
         if not force and homecoming.on_its_way(told["outputs"]):
-            raise StateError(f"The files of {run.name} on {run.target} are not copied to this machine yet.",
-                             hint=f"stoker show {present.typed_ref(told['ref'])}   or, to lose them: stoker rm --force {run.id}")
+            raise StateError(
+                f"The files of {run.name} on {run.target} are not copied to this machine yet.",
+                hint=(
+                    f"stoker show {present.typed_ref(told['ref'])}   or, to lose them: "
+                    f"stoker rm --force {run.id}"
+                ),
+            )
         self._remove([run.id])
         silent = self._target(run) is None or self._reconciler.reach.silence(run.target)
-        patience = SILENT_S if force and silent else REMOVED_WITHIN_S + (sum(run.grace_s) if not run.state.final else 0)
+        patience = (
+            SILENT_S
+            if force and silent
+            else REMOVED_WITHIN_S + (sum(run.grace_s) if not run.state.final else 0)
+        )
         if self._gone(run.id, patience):
             return {**told, "left": ""}
         target = self._target(run)
         if force and not (target and target.here):
             return {**told, "left": self._forget(run)}
-        raise TargetError(f"{run.name} is not removed yet: its machine does not answer. When it answers, Stoker removes the run.",
-                          hint=f"stoker show {present.typed_ref(told['ref'])}   or, to forget it here: stoker rm --force {run.id}")
+        raise TargetError(
+            (
+                f"{run.name} is not removed yet: its machine does not answer. "
+                "When it answers, Stoker removes the run."
+            ),
+            hint=(
+                f"stoker show {present.typed_ref(told['ref'])}   or, to forget it here: "
+                f"stoker rm --force {run.id}"
+            ),
+        )
 
     def _forget(self, run: Run) -> str:
-        """Delete all that is here of a run whose machine does not answer; what may be left there, in a sentence."""
+        """Delete all that is here of a run whose machine does not answer;
+        what may be left there, in a sentence."""
         target = self._target(run)
         with self._store.write() as q:
             q.delete(run.id)
@@ -224,11 +293,14 @@ class Service(Finding):
         if target is None:
             return f"Its machine {run.target} is not in config.toml: what the run left there stays."
         processes = "" if run.state.final else "and its processes, if they still run "
-        return (f"{run.target} does not answer. Left there: the folder {target.run_folder(run.id)} {processes}"
-                f"(to get the run back when {run.target} answers: stoker machine adopt {run.target}).")
+        return (
+            f"{run.target} does not answer. Left there: the folder {target.run_folder(run.id)} {processes}"
+            f"(to get the run back when {run.target} answers: stoker machine adopt {run.target})."
+        )
 
     def wait(self, ref: str, timeout_s: float, outputs: bool = False) -> dict:
-        """The run, final or not, after at most `timeout_s` (60 at most). `outputs`: and its files are here, or a try failed."""
+        """The run, final or not, after at most `timeout_s` (60 at most). `outputs`:
+        and its files are here, or a try failed."""
         run_id = self._find(ref).id
 
         def final() -> bool:
@@ -238,12 +310,17 @@ class Service(Finding):
         self._hub.wait_until(run_id, final, min(max(0.0, timeout_s), WAIT_MAX_S), time.monotonic)
         return self.run(run_id)
 
-    # -- lists --------------------------------------------------------------------------------------------------------
+    # -- lists
+    # --------------------------------------------------------------------------------------------------------
 
     def runs(self, *, all: bool = False, folder: str | None = None, limit: int = 200) -> list[dict]:
         """Runs that are not final, or all of them; newest first."""
         with self._store.read() as q:
-            found = q.listing(everything=all, folder_hash=folder_key(folder) if folder else None, limit=min(max(1, limit), 1_000_000))
+            found = q.listing(
+                everything=all,
+                folder_hash=folder_key(folder) if folder else None,
+                limit=min(max(1, limit), 1_000_000),
+            )
             told = self._many(q, found)
         more = overview.in_lists(found, [self._target(run) for run in found])
         return [{**entry, **each} for entry, each in zip(told, more, strict=True)]
@@ -251,7 +328,12 @@ class Service(Finding):
     def numbers(self, ref: str, names: Sequence[str] = (), points: int | None = None) -> dict:
         """The curves of a run: those of `names`, with at most about `points` points each."""
         run = self._find(ref)
-        return overview.series(self._one(run), self._overview.read(run, self._known_target(run), points or overview.POINTS), names, points)
+        return overview.series(
+            self._one(run),
+            self._overview.read(run, self._known_target(run), points or overview.POINTS),
+            names,
+            points,
+        )
 
     def recorded(self, ref: str, kind: str) -> dict:
         """What was recorded of a run beside its numbers: see `plane.recorded`."""
@@ -264,7 +346,8 @@ class Service(Finding):
         return picture(run, self._known_target(run), path)
 
     def compare(self, refs: Sequence[str], code: bool = False) -> dict:
-        """Runs side by side: parameters, metrics, environment; with `code` also how the code of two runs differs."""
+        """Runs side by side: parameters, metrics, environment;
+        with `code` also how the code of two runs differs."""
         found = {run.id: run for run in map(self._find, refs)}.values()
         return self._overview.compare([(run, self._one(run), self._known_target(run)) for run in found], code)
 
@@ -274,18 +357,30 @@ class Service(Finding):
             return self._many(q, q.candidates(folder_key(folder), command_key(command)))
 
     def gc(self, dry_run: bool, older_s: float | None = None) -> dict:
-        """What ended runs cost in bytes and inodes; without `dry_run` those that are not pinned are deleted."""
+        """What ended runs cost in bytes and inodes;
+        without `dry_run` those that are not pinned are deleted."""
         age = GC_AGE_S if older_s is None else older_s
         with self._store.read() as q:
             old = q.ended_before(time.time() - age)
             told = self._many(q, old)
         for run, entry in zip(old, told, strict=True):
             target = self._target(run)
-            size, inodes = detail.cost(Path(target.run_folder(run.id))) if target and target.here else (None, None)
+            size, inodes = (
+                detail.cost(Path(target.run_folder(run.id))) if target and target.here else (None, None)
+            )
             spooled = detail.cost(self._spool.path(run.id)) if self._spool.has(run.id) else (0, 0)
-            entry["bytes"], entry["inodes"] = (None, None) if size is None else (size + spooled[0], inodes + spooled[1])
-        doomed = [entry["id"] for entry in told if not entry["pinned"] and not homecoming.on_its_way(entry["outputs"])]
-        sums = {key: sum(entry[key] or 0 for entry in told if entry["id"] in doomed) for key in ("bytes", "inodes")}
+            entry["bytes"], entry["inodes"] = (
+                (None, None) if size is None else (size + spooled[0], inodes + spooled[1])
+            )
+        doomed = [
+            entry["id"]
+            for entry in told
+            if not entry["pinned"] and not homecoming.on_its_way(entry["outputs"])
+        ]
+        sums = {
+            key: sum(entry[key] or 0 for entry in told if entry["id"] in doomed)
+            for key in ("bytes", "inodes")
+        }
         report = {"dry_run": dry_run, "older_s": age, "runs": told, "removed": [], **sums}
         if not dry_run:
             self._remove(doomed)
@@ -297,7 +392,11 @@ class Service(Finding):
         """A machine and what runs on it; without a name this one, and all that runs."""
         name, target = target, self._targets.get(target or "local")
         with self._store.read() as q:
-            live = [run for run in q.listing(everything=False) if run.state in HOLDING and name in ("", run.target)]
+            live = [
+                run
+                for run in q.listing(everything=False)
+                if run.state in HOLDING and name in ("", run.target)
+            ]
             told = self._many(q, live)
         for run, entry in zip(live, told, strict=True):
             seen = self._reconciler.seen(run.id)
@@ -305,32 +404,61 @@ class Service(Finding):
             entry["progress"] = detail.progress(run, target if run.target == "local" else None)
         return {"machine": detail.machine(target, target.capacity(max_age_s=2.0)), "runs": told}
 
-    def capacity(self, target: str = "local", look: bool = False, modules: Sequence[str] | None = None, python: str = "") -> dict:
+    def capacity(
+        self,
+        target: str = "local",
+        look: bool = False,
+        modules: Sequence[str] | None = None,
+        python: str = "",
+    ) -> dict:
         """What a machine has, and what of it is handed out; see `precheck.facts`."""
         told = precheck.facts(self._targets.get(target), look, modules, python)
         with self._store.read() as q:
             return told | precheck.used(usage_of(q.holders(target)), told)
 
     def data(self, target: str, remove: Sequence[str] = ()) -> list[dict]:
-        """The datasets on a machine; see `precheck.datasets_there`. Raises StateError for one that a run may still read."""
+        """The datasets on a machine; see `precheck.datasets_there`.
+        Raises StateError for one that a run may still read."""
         with self._store.read() as q:
-            active = [run for run in q.listing(everything=False) if run.target == target and not run.state.final]
+            active = [
+                run for run in q.listing(everything=False) if run.target == target and not run.state.final
+            ]
             using = [run.name for run in active if run.spec.data]
             if remove and using:
-                raise StateError(f"{', '.join(using)} may read data on {target}.", hint=f"Wait for them: stoker wait {using[0]}")
+                raise StateError(
+                    f"{', '.join(using)} may read data on {target}.",
+                    hint=f"Wait for them: stoker wait {using[0]}",
+                )
         return precheck.datasets_there(self._targets.get(target), remove)
 
     def info(self) -> dict:
         """The server's own facts."""
         with self._store.read() as q:
-            return {"version": stoker.__version__, "pid": os.getpid(), "started_at": iso(self._started_at), "home": str(self._home.path),
-                    "warnings": self._warnings, "runs": q.counts(), "targets": self._targets.names()}
+            return {
+                "version": stoker.__version__,
+                "pid": os.getpid(),
+                "started_at": iso(self._started_at),
+                "home": str(self._home.path),
+                "warnings": self._warnings,
+                "runs": q.counts(),
+                "targets": self._targets.names(),
+            }
 
-    # -- streams ------------------------------------------------------------------------------------------------------
+    # -- streams
+    # ------------------------------------------------------------------------------------------------------
 
-    def logs(self, ref: str, attempt: int | None = None, stream: str = "out", offset: int = 0, tail: int | None = None,  # noqa: PLR0917
-             since: float | None = None, follow: bool = False) -> Pieces:
-        """Bytes of a log ("out", "err", "both" as one text): from `offset`, the last `tail` lines, or since a time (Unix seconds).
+    def logs(  # noqa: PLR0917
+        self,
+        ref: str,
+        attempt: int | None = None,
+        stream: str = "out",
+        offset: int = 0,
+        tail: int | None = None,
+        since: float | None = None,
+        follow: bool = False,
+    ) -> Pieces:
+        """Bytes of a log ("out", "err", "both" as one text):
+        from `offset`, the last `tail` lines, or since a time (Unix seconds).
 
         With `follow` it waits for the attempt to begin, and ends with it. Closable from another thread.
         """
@@ -343,7 +471,9 @@ class Service(Finding):
 
         def found(closed: Callable[[], bool]) -> Callable[[int], Stream] | None:
             while follow and not closed():
-                if self._hub.wait_until(run_id, lambda: self._has_begun(run_id, attempt), WAIT_STEP_S, time.monotonic):
+                if self._hub.wait_until(
+                    run_id, lambda: self._has_begun(run_id, attempt), WAIT_STEP_S, time.monotonic
+                ):
                     break
             if closed():
                 return None
@@ -368,20 +498,25 @@ class Service(Finding):
         return Pieces(found)
 
     def pull(self, ref: str, patterns: Sequence[str] = ()) -> Pulling:
-        """Bring files that the run made or changed home; all without patterns. Closable from another thread."""
+        """Bring files that the run made or changed home; all without patterns.
+        Closable from another thread."""
         return self._bringer.pull(self._find(ref), patterns)
 
-    def attach(self, ref: str, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True) -> Stream:
+    def attach(
+        self, ref: str, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True
+    ) -> Stream:
         """The framed stream of an attempt (the newest by default). StateError while it has none."""
         run = self._find(ref)
         number = self._attempt(run, attempt)
         return self._known_target(run).backend.attach(run.id, number, out, err, input)
 
     def events(self) -> Events:
-        """{"run": run} at each change of any run, {"removed": id} when one is gone; {} now and then. Closable from another thread."""
+        """{"run": run} at each change of any run, {"removed": id} when one is gone; {} now and then.
+        Closable from another thread."""
         return Events(self.changed, self._hub.subscribe())
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    # -- inside
+    # -------------------------------------------------------------------------------------------------------
 
     def _again(self, q: Queries, run: Run) -> Run:
         """The run on its way to its next attempt."""
@@ -394,8 +529,10 @@ class Service(Finding):
                              hint=f"stoker stop {typed}   first, or   stoker logs -f {typed}")
         if run.limits.time_s is not None and run.used_s >= run.limits.time_s:
             typed = self._typed(run)
-            raise StateError(f"{run.name} has used up its time limit of {format_duration(run.limits.time_s)}.",
-                             hint=f"stoker keep {typed} 2h   then   stoker start {typed}")
+            raise StateError(
+                f"{run.name} has used up its time limit of {format_duration(run.limits.time_s)}.",
+                hint=f"stoker keep {typed} 2h   then   stoker start {typed}",
+            )
         return start_again(q, self._known_target(run), run)
 
     def _go_on(self, run: Run, fresh: bool = False) -> None:

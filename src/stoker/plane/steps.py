@@ -1,5 +1,5 @@
-"""What the clock in a training tells: steps and samples a second, epochs, where the time goes, what is left. And whether anything was
-trained at all. Pure, but for the reads."""
+"""What the clock in a training tells: steps and samples a second, epochs, where the time goes, what is left.
+And whether anything was trained at all. Pure, but for the reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ BYTES_READ = 4 << 20  # of the end of steps.jsonl, which grows by some 3 MB a we
 LIST_BYTES_READ = 128 << 10  # of the same file, for a list of runs
 RECENT_S = 60.0  # what "now" is
 EPOCHS_KEPT = 5
-SPREAD = (("p50_ms", 0.5), ("p90_ms", 0.9), ("max_ms", 1.0))  # of a line: the part of its steps that take at most this
+# of a line: the part of its steps that take at most this
+SPREAD = (("p50_ms", 0.5), ("p90_ms", 0.9), ("max_ms", 1.0))
 HALVINGS = 60
 
 
@@ -23,8 +24,8 @@ def read(attempt_folder: Path, last_bytes: int = BYTES_READ) -> list[dict]:
 
 
 def progress(attempt_folder: Path) -> dict | None:
-    """`{"step", "steps_s", "done", "eta_s"}` for a list of runs, out of the end of steps.jsonl; None where no step was made. A run that
-    makes no steps now has no rate and no time to its end."""
+    """`{"step", "steps_s", "done", "eta_s"}` for a list of runs, out of the end of steps.jsonl;
+    None where no step was made. A run that makes no steps now has no rate and no time to its end."""
     told = summary(read(attempt_folder, LIST_BYTES_READ))
     if told and (attempt_folder / rundir.STILL).exists():
         told |= {"steps_s": None, "eta_s": None}
@@ -32,10 +33,13 @@ def progress(attempt_folder: Path) -> dict | None:
 
 
 def summary(lines: list[dict]) -> dict | None:
-    """What `show` tells of a training; None where no step was made. Of several ranks the first one is told of.
+    """What `show` tells of a training; None where no step was made.
+    Of several ranks the first one is told of.
 
-    `{"step", "ranks", "steps_s", "samples_s", "setup_s", "first_s", "p50_ms", "p90_ms", "max_ms", "split": {kind: share}, "seconds",
-    "epochs", "epoch_s", "batch", "of", "eta_epoch_s", "done", "eta_s", "gpu": {kind: share}}`; what is not known is None.
+    `{"step", "ranks", "steps_s", "samples_s", "setup_s", "first_s", "p50_ms", "p90_ms", "max_ms", "split":
+    {kind: share}, "seconds",
+    "epochs", "epoch_s", "batch", "of", "eta_epoch_s", "done", "eta_s", "gpu": {kind: share}}`;
+    what is not known is None.
     """
     by_process: dict[int, list[dict]] = {}
     for line in lines:
@@ -50,13 +54,25 @@ def summary(lines: list[dict]) -> dict | None:
     rate = _rate(now, "steps")
     known = statistics.median(epoch["s"] for epoch in epochs[-EPOCHS_KEPT:]) if epochs else None
     return {
-        "step": last["step"], "ranks": len(trained), "at": last.get("at"), "steps_s": rate, "samples_s": _rate(now, "samples"),
-        "setup_s": first[0].get("setup_s") if first else None, "first_s": first[0].get("s") if first else None,
-        "p50_ms": _quantile(now, 0.5), "p90_ms": _quantile(now, 0.9),
+        "step": last["step"],
+        "ranks": len(trained),
+        "at": last.get("at"),
+        "steps_s": rate,
+        "samples_s": _rate(now, "samples"),
+        "setup_s": first[0].get("setup_s") if first else None,
+        "first_s": first[0].get("s") if first else None,
+        "p50_ms": _quantile(now, 0.5),
+        "p90_ms": _quantile(now, 0.9),
         "max_ms": max((x["max_ms"] for x in now if x.get("max_ms") is not None), default=None),
-        "seconds": round(sum(x.get("s", 0) for x in steady), 3), "split": shares(steady, "ms"), "gpu": shares(steady, "gpu_ms") or None,
-        "epochs": len({epoch.get("step") for epoch in epochs}), "epoch_s": known, "batch": last.get("batch"), "of": last.get("of"),
-        "eta_epoch_s": _left(last, now), **_whole(own),
+        "seconds": round(sum(x.get("s", 0) for x in steady), 3),
+        "split": shares(steady, "ms"),
+        "gpu": shares(steady, "gpu_ms") or None,
+        "epochs": len({epoch.get("step") for epoch in epochs}),
+        "epoch_s": known,
+        "batch": last.get("batch"),
+        "of": last.get("of"),
+        "eta_epoch_s": _left(last, now),
+        **_whole(own),
     }
 
 
@@ -67,14 +83,19 @@ def shares(lines: list[dict], field: str) -> dict[str, float]:
         for kind, ms in (line.get(field) or {}).items():
             total[kind] = total.get(kind, 0.0) + ms
     whole = sum(total.values())
-    return {kind: round(ms / whole, 5) for kind, ms in sorted(total.items(), key=lambda each: -each[1])} if whole > 0 else {}
+    return (
+        {kind: round(ms / whole, 5) for kind, ms in sorted(total.items(), key=lambda each: -each[1])}
+        if whole > 0
+        else {}
+    )
 
 
 def trained_nothing(lines: list[dict], processes: list[dict]) -> str | None:
-    """Why a run that ended well has trained nothing, in half a sentence; None where it has, or did not mean to, or nobody knows.
+    """Why a run that ended well has trained nothing, in half a sentence;
+    None where it has, or did not mean to, or nobody knows.
 
-    lines: of steps.jsonl; processes: of processes.jsonl. Judged over all its processes: what starts ranks has made no optimizer, and a
-    script that only evaluates is no training.
+    lines: of steps.jsonl; processes: of processes.jsonl. Judged over all its processes: what starts ranks
+        has made no optimizer, and a script that only evaluates is no training.
     """
     if any(line.get("step") for line in lines):
         return None
@@ -87,7 +108,11 @@ def trained_nothing(lines: list[dict], processes: list[dict]) -> str | None:
     if any(line.get("backward") for line in meant):
         return "gradients were computed, but no optimizer made a step"
     if any(line.get("batches") for line in meant):
-        return "batches were read, but no optimizer made a step" if any(line.get("optimizers") for line in meant) else None
+        return (
+            "batches were read, but no optimizer made a step"
+            if any(line.get("optimizers") for line in meant)
+            else None
+        )
     if any(line.get("optimizers") for line in meant):
         return "an optimizer was created, but made no step"
     return "a DataLoader was created, but no batch was read"
@@ -120,8 +145,9 @@ def _rate(lines: list[dict], field: str) -> float | None:
 
 
 def _quantile(lines: list[dict], share: float) -> float | None:
-    """The time that `share` of all steps take at most. Each line tells it of its own steps, as p50, p90 and max; between these, steps
-    are taken as evenly spread. A line counts as often as it has steps."""
+    """The time that `share` of all steps take at most.
+    Each line tells it of its own steps, as p50, p90 and max;
+    between these, steps are taken as evenly spread. A line counts as often as it has steps."""
     spreads = [((0.0, 0.0), *((line[name], part) for name, part in SPREAD), line["steps"]) for line in lines
                if line.get("steps") and all(line.get(name) is not None for name, _ in SPREAD)]
     if not spreads:
@@ -146,8 +172,8 @@ def _below(points: list[tuple[float, float]], ms: float) -> float:
 
 
 def _whole(lines: list[dict]) -> dict[str, float | None]:
-    """The part of the training that is done, and seconds to its end at the pace it has had: an early end of the script's own would come
-    sooner."""
+    """The part of the training that is done, and seconds to its end at the pace it has had:
+    an early end of the script's own would come sooner."""
     known: list[dict] = []
     for line in lines:
         if line.get("done") is None or line.get("at") is None:
@@ -159,7 +185,10 @@ def _whole(lines: list[dict]) -> dict[str, float | None]:
         return {"done": None, "eta_s": None}
     first, last = known[0], known[-1]
     gone, took = last["done"] - first["done"], last["at"] - first["at"]
-    return {"done": last["done"], "eta_s": round((1 - last["done"]) * took / gone, 1) if gone > 0 and took > 0 else None}
+    return {
+        "done": last["done"],
+        "eta_s": round((1 - last["done"]) * took / gone, 1) if gone > 0 and took > 0 else None,
+    }
 
 
 def _left(last: dict, now: list[dict]) -> float | None:

@@ -1,4 +1,5 @@
-"""Makes a run of a request: checks it, names it, writes its folder into the spool, commits its row. Starts nothing itself."""
+"""Makes a run of a request: checks it, names it, writes its folder into the spool, commits its row.
+Starts nothing itself."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ SKIPPED_SHOWN = 5
 
 
 class Submitter:
-    """Turns requests into runs. The row is committed after the whole folder is on disk: what a user was promised is kept."""
+    """Turns requests into runs. The row is committed after the whole folder is on disk:
+    what a user was promised is kept."""
 
     def __init__(self, store: Store, targets: Targets, spool: Spool) -> None:
         self._store, self._targets, self._spool = store, targets, spool
@@ -38,16 +40,29 @@ class Submitter:
         self._reserved: set[str] = set()  # ids and names of requests on their way
 
     def find_named(self, q: Queries, asked: Spec, on_name_taken: str) -> Run | None:
-        """The run of the wanted name, if it is to be continued. Raises StateError when the name is taken by another."""
+        """The run of the wanted name, if it is to be continued.
+        Raises StateError when the name is taken by another."""
         there = q.by_name(asked.name) if asked.name else None
         if there is None:
             return None
-        if on_name_taken == "continue" and there.fingerprint == asked.fingerprint() and there.state is not State.DONE:
+        if (
+            on_name_taken == "continue"
+            and there.fingerprint == asked.fingerprint()
+            and there.state is not State.DONE
+        ):
             return there
-        why = ", with another command or options" if on_name_taken == "continue" and there.state is not State.DONE else ""
+        why = (
+            ", with another command or options"
+            if on_name_taken == "continue" and there.state is not State.DONE
+            else ""
+        )
         state = "finished" if there.state is State.DONE else there.state.value
         typed = typed_ref(there.id if q.older_of_name([there.id]) else there.name)
-        free = f"delete that run: stoker rm {typed}" if there.state.final else f"see that run: stoker show {typed}"
+        free = (
+            f"delete that run: stoker rm {typed}"
+            if there.state.final
+            else f"see that run: stoker show {typed}"
+        )
         raise StateError(f"The name '{asked.name}' is already used by a run ({state}{why}).",
                          hint=f"Choose another --name, or {free}")
 
@@ -61,14 +76,19 @@ class Submitter:
         self._check_size(asked, target)
         return target
 
-    def submit(self, asked: Spec, limits: Limits, env: dict[str, str], stdin: bytes | None, now: float) -> Run:
+    def submit(
+        self, asked: Spec, limits: Limits, env: dict[str, str], stdin: bytes | None, now: float
+    ) -> Run:
         """The new run, committed. Its state says whether it starts at once (STAGING) or waits (PENDING)."""
         target = self._targets.get(asked.target)
         _check_folders(asked, target)
         datasets.check(asked, target.here)
         if asked.pull and target.here:
-            raise InvalidSpec("--pull copies files from another machine, but this run is on this machine.", fields=["pull"],
-                              hint="stoker run --on NAME --pull '*.pt' train.py")
+            raise InvalidSpec(
+                "--pull copies files from another machine, but this run is on this machine.",
+                fields=["pull"],
+                hint="stoker run --on NAME --pull '*.pt' train.py",
+            )
         installing.check(asked, target)
         after = self._after(asked)
         if not target.here:  # the rest may hold secrets of this machine, and means nothing there
@@ -77,18 +97,36 @@ class Submitter:
         argv, warnings, wanted = _resolve(asked, target, env, stdin)
         self._check_size(asked, target)
         if asked.slots and target.config.slots is None:
-            warnings.append(f"CPU slots are not counted on '{target.name}', so the run does not wait. To count: slots = N in config.toml")
+            warnings.append(
+                f"CPU slots are not counted on '{target.name}', so the run does not wait. To count: "
+                "slots = N in config.toml"
+            )
         with self._named(asked) as (run_id, name, stem, number):
             shown = _shown_gpus(asked, target, env)
             spec = asked.with_(id=run_id, name=name, gpu_ids=asked.gpu_ids or shown,
                                argv=tuple(argv), after=tuple(after), retry_reasons=RETRY_REASONS,
                                machine_env=not target.here, created_at=iso(now),
                                pull_limit_bytes=0 if target.here else self._targets.config().pull_limit_bytes)
-            run = Run(id=run_id, name=name, name_stem=stem, name_number=number, spec=spec, target=target.name,
-                      created_at=now, queued_at=now,
-                      priority=spec.priority, gpus=spec.gpus, slots=spec.slots, limits=limits, limits_written=limits.seq,
-                      fingerprint=asked.fingerprint(), folder_hash=folder_key(spec.folder), command_hash=command_key(spec.command),
-                      reachability="ok" if target.here else "unknown", warnings=tuple(warnings))
+            run = Run(
+                id=run_id,
+                name=name,
+                name_stem=stem,
+                name_number=number,
+                spec=spec,
+                target=target.name,
+                created_at=now,
+                queued_at=now,
+                priority=spec.priority,
+                gpus=spec.gpus,
+                slots=spec.slots,
+                limits=limits,
+                limits_written=limits.seq,
+                fingerprint=asked.fingerprint(),
+                folder_hash=folder_key(spec.folder),
+                command_hash=command_key(spec.command),
+                reachability="ok" if target.here else "unknown",
+                warnings=tuple(warnings),
+            )
             copy = spec.copy or bool(spec.mounts) or not target.here
             while True:
                 copy = copy or not self._now(run, target)
@@ -102,7 +140,8 @@ class Submitter:
                     return committed
                 copy = True  # somebody took what was free: now it waits, so it is frozen
 
-    # -- checks -------------------------------------------------------------------------------------------------------
+    # -- checks
+    # -------------------------------------------------------------------------------------------------------
 
     def _after(self, asked: Spec) -> list[str]:
         """The ids that it waits for. Raises NotFound."""
@@ -123,8 +162,10 @@ class Submitter:
                 target.capacity(max_age_s=GPUS_OLD_S)
         answer = admit(asked.gpus, asked.slots, Usage(), target.room(ask=False), asked.gpu_ids)
         if answer.verdict == "never":
-            raise InvalidSpec(f"The run needs {answer.why}.",
-                              hint="Request less, or choose another machine with --on. See the machine: stoker top")
+            raise InvalidSpec(
+                f"The run needs {answer.why}.",
+                hint="Request less, or choose another machine with --on. See the machine: stoker top",
+            )
 
     def _now(self, run: Run, target: Target) -> bool:
         with self._store.read() as q:
@@ -133,7 +174,8 @@ class Submitter:
     def _admission(self, q: Queries, run: Run, target: Target) -> Admission:
         return at_once(q, target, gpus=run.gpus, slots=run.slots, priority=run.priority, ids=run.spec.gpu_ids)
 
-    # -- names --------------------------------------------------------------------------------------------------------
+    # -- names
+    # --------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _named(self, asked: Spec) -> Iterator[tuple[str, str, str, int]]:
@@ -143,10 +185,14 @@ class Submitter:
             stem, number = asked.name or names.stem(asked.command), 1
             if asked.name:
                 if asked.name in self._reserved or q.by_name(asked.name):
-                    raise StateError(f"The name '{asked.name}' is already used.", hint="Choose another --name.")
+                    raise StateError(
+                        f"The name '{asked.name}' is already used.", hint="Choose another --name."
+                    )
             else:
                 number = q.highest_number(stem) + 1
-                while names.numbered(stem, number) in self._reserved or q.by_name(names.numbered(stem, number)):
+                while names.numbered(stem, number) in self._reserved or q.by_name(
+                    names.numbered(stem, number)
+                ):
                     number += 1
             mine = {run_id, names.numbered(stem, number)}
             self._reserved |= mine
@@ -156,7 +202,8 @@ class Submitter:
             with self._lock:
                 self._reserved -= mine
 
-    # -- folder and row -----------------------------------------------------------------------------------------------
+    # -- folder and row
+    # -----------------------------------------------------------------------------------------------
 
     def _write(self, run: Run, target: Target, copy: bool, wanted: _Wanted) -> Run:
         spec, warnings, env = run.spec.with_(copy=copy), list(run.warnings), dict(wanted.env)
@@ -165,16 +212,24 @@ class Submitter:
             if copy:
                 spec, more, copied = self._freeze(spec, target, folder, env, wanted.interpreter)
                 warnings += more
-            stage.record_code(Path(spec.folder), folder / rundir.CODE, [str(wanted.script)] if wanted.script else None, copied)
+            stage.record_code(
+                Path(spec.folder),
+                folder / rundir.CODE,
+                [str(wanted.script)] if wanted.script else None,
+                copied,
+            )
             fill(folder, spec, run.limits, env, wanted.stdin)
             installing.lay(folder, spec)
         return run.with_(spec=spec, in_place=not copy, warnings=tuple(warnings))
 
     def _freeze(self, spec: Spec, target: Target, folder: Path, env: dict[str, str],
                 interpreter: str | None) -> tuple[Spec, list[str], list[list]]:
-        """Copy the working folder; the spec and (in place) the environment that use the copy; what the copy holds."""
+        """Copy the working folder; the spec and (in place) the environment that use the copy;
+        what the copy holds."""
         source, work = Path(spec.folder), folder / rundir.WORK
-        info = stage.freeze(source, work, self._targets.config().copy_limit_bytes, tuple(map(os.path.normpath, spec.data)))
+        info = stage.freeze(
+            source, work, self._targets.config().copy_limit_bytes, tuple(map(os.path.normpath, spec.data))
+        )
         stage.write_list(folder, source, info)
         warnings = info.skipped[:SKIPPED_SHOWN]
         if len(info.skipped) > SKIPPED_SHOWN:
@@ -185,7 +240,9 @@ class Submitter:
             datasets.link(work, spec.data)
         final = f"{target.run_folder(spec.id)}/{rundir.WORK}" if target.here else "."
         moved = stage.into_copy(spec.argv, source, work)
-        argv = [final + word.removeprefix(str(work)) if word.startswith(f"{work}/") else word for word in moved]
+        argv = [
+            final + word.removeprefix(str(work)) if word.startswith(f"{work}/") else word for word in moved
+        ]
         if interpreter and target.here:
             redirected = stage.editables(source, work, interpreter, env)
             warnings += redirected.warnings
@@ -200,7 +257,9 @@ class Submitter:
                 answer = Admission("wait") if after else self._admission(q, run, target)
                 if answer.verdict == "yes":
                     shared = shared_gpus(answer.gpus, Usage(), target.room(ask=False))
-                    run = run.with_(state=State.STAGING, gpu_uuids=answer.gpus, warnings=(*run.warnings, *shared))
+                    run = run.with_(
+                        state=State.STAGING, gpu_uuids=answer.gpus, warnings=(*run.warnings, *shared)
+                    )
                 elif not copy:
                     return None
                 if run.in_place:
@@ -225,7 +284,9 @@ class _Wanted:
     interpreter: str | None = None
 
 
-def _resolve(asked: Spec, target: Target, env: dict[str, str], stdin: bytes | None) -> tuple[list[str], list[str], _Wanted]:
+def _resolve(
+    asked: Spec, target: Target, env: dict[str, str], stdin: bytes | None
+) -> tuple[list[str], list[str], _Wanted]:
     """argv, warnings and the rest. What `python` means on another machine is found there."""
     if target.here:
         found = stage.resolve(list(asked.command), Path(asked.folder), env)
@@ -239,7 +300,8 @@ def _resolve(asked: Spec, target: Target, env: dict[str, str], stdin: bytes | No
 
 
 def _check_script(asked: Spec) -> None:
-    """Raises NotFound for a script of the working folder that is not there, before anything is sent to another machine."""
+    """Raises NotFound for a script of the working folder that is not there, before anything is sent to
+    another machine."""
     words = list(asked.command)
     named = words[0] if words[0].endswith(".py") else ""
     if os.path.basename(words[0]).startswith("python") and len(words) > 1 and words[1].endswith(".py"):
@@ -251,16 +313,24 @@ def _check_script(asked: Spec) -> None:
 def _check_folders(asked: Spec, target: Target) -> None:
     folder = asked.folder
     if not os.path.isabs(folder):
-        raise InvalidSpec(f"The working folder '{folder}' is not an absolute path.", hint="stoker run --cwd /abs/folder ...")
+        raise InvalidSpec(
+            f"The working folder '{folder}' is not an absolute path.", hint="stoker run --cwd /abs/folder ..."
+        )
     if not os.path.isdir(folder):
-        raise NotFound(f"The folder {folder} does not exist.", hint="Change to the folder of your script first.")
+        raise NotFound(
+            f"The folder {folder} does not exist.", hint="Change to the folder of your script first."
+        )
     for name, place in asked.mounts.items():
         clean = os.path.normpath(name)
         if not name or os.path.isabs(name) or clean.startswith("..") or clean == ".":
-            raise InvalidSpec(f"'{name}' is not a valid mount: it must be a relative path inside the working folder.",
-                              hint="--mount data=/abs/path")
+            raise InvalidSpec(
+                f"'{name}' is not a valid mount: it must be a relative path inside the working folder.",
+                hint="--mount data=/abs/path",
+            )
         if not os.path.isabs(place):
-            raise InvalidSpec(f"The mount '{name}' needs an absolute path, not '{place}'.", hint=f"--mount {name}=/abs/path")
+            raise InvalidSpec(
+                f"The mount '{name}' needs an absolute path, not '{place}'.", hint=f"--mount {name}=/abs/path"
+            )
         if target.here and not os.path.exists(place):
             raise NotFound(f"The mount '{name}': there is no {place}.", hint=f"--mount {name}=/abs/path")
     if asked.home is not None and not os.path.isabs(asked.home):
@@ -270,8 +340,10 @@ def _check_folders(asked: Spec, target: Target) -> None:
 def _mount(work: Path, name: str, place: str) -> None:
     link = work / name
     if os.path.lexists(link):
-        raise InvalidSpec(f"The mount '{name}' conflicts with {name} in the working folder.",
-                          hint=f"Choose another name, or add {name} to .stokerignore, so that it is not copied.")
+        raise InvalidSpec(
+            f"The mount '{name}' conflicts with {name} in the working folder.",
+            hint=f"Choose another name, or add {name} to .stokerignore, so that it is not copied.",
+        )
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(place)
 
@@ -281,13 +353,17 @@ def _neighbours(q: Queries, run: Run) -> list[str]:
     if not others:
         return []
     named = ", ".join(other.name for other in others)
-    return [f"{named} {'writes' if len(others) == 1 else 'write'} to this folder too; files with the same name may be overwritten. "
-            "To use a separate copy: --copy"]
+    return [
+        f"{named} {'writes' if len(others) == 1 else 'write'} to this folder too; "
+        "files with the same name may be overwritten. "
+        "To use a separate copy: --copy"
+    ]
 
 
 
 def _crowd(q: Queries, run: Run) -> list[str]:
-    """What to know where more Python programs run on this machine than it has cores: each is slower, and nothing waits unasked."""
+    """What to know where more Python programs run on this machine than it has cores:
+    each is slower, and nothing waits unasked."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = q.holding(run.target) + 1
     if run.slots or count <= cores:
@@ -298,7 +374,11 @@ def _crowd(q: Queries, run: Run) -> list[str]:
 
 def _shown_gpus(asked: Spec, target: Target, env: dict[str, str]) -> tuple[str, ...]:
     """The GPUs that a run names by its own CUDA_VISIBLE_DEVICES: it does not wait for them, and others do."""
-    named = tuple(each.strip() for each in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip() not in ("", "-1"))
+    named = tuple(
+        each.strip()
+        for each in env.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        if each.strip() not in ("", "-1")
+    )
     if asked.gpus or not named or not target.here:
         return ()
     with contextlib.suppress(StokerError):

@@ -30,8 +30,9 @@ CAPACITY_OLD_S = 600.0  # GPUs come and go rarely
 
 @dataclass
 class Target:
-    """A place to run. `root` holds runs/ there; `here` says whether that folder is on this machine. `kept`: the folder on this machine
-    with what is kept of runs beside their run folders: what was sent, and what has come home."""
+    """A place to run. `root` holds runs/ there; `here` says whether that folder is on this machine.
+    `kept`: the folder on this machine with what is kept of runs beside their run folders:
+    what was sent, and what has come home."""
 
     name: str
     config: TargetConfig
@@ -41,11 +42,13 @@ class Target:
     kept: Path
     order: dict | None = None  # how it is switched off, as its agent is told
     archive: Backend | None = None  # reads what `keep_logs` has copied
-    owner: dict[str, str] | None = None  # id and hint of our state folder, where others may work on the machine too
+    # id and hint of our state folder, where others may work on the machine too
+    owner: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
         self._capacity: Capacity | None = None
-        self.sending: dict[str, tuple[int, int, float]] = {}  # run id -> bytes sent, bytes in all, bytes a second
+        # run id -> bytes sent, bytes in all, bytes a second
+        self.sending: dict[str, tuple[int, int, float]] = {}
         self._asked = 0.0
         self.ahead_s = 0.0  # of the clock here is the clock there, where that is more than a moment
 
@@ -59,7 +62,11 @@ class Target:
 
     def learn_clock(self, found: Iterable[Observation], asked: float, answered: float) -> None:
         """These are the answers to a question; see `clocks.offset_of`."""
-        offsets = [] if self.here else [each for seen in found if (each := clocks.offset_of(seen, asked, answered)) is not None]
+        offsets = (
+            []
+            if self.here
+            else [each for seen in found if (each := clocks.offset_of(seen, asked, answered)) is not None]
+        )
         if offsets:
             self.ahead_s = clocks.settled(self.ahead_s, offsets[-1])
 
@@ -68,7 +75,8 @@ class Target:
         return f"{self.root}/runs/{run_id}"
 
     def stage(self, run_id: str, folder: Path, tell: Progress = silent) -> None:
-        """Lay out the spooled run folder there. What is sent is noted down here first: files that come home may replace that."""
+        """Lay out the spooled run folder there. What is sent is noted down here first:
+        files that come home may replace that."""
         listed = folder / rundir.CODE / rundir.MANIFEST
         if not self.here and listed.is_file():
             self._record(run_id).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,7 +92,8 @@ class Target:
         return Path(self.run_folder(run_id)) / rundir.CODE if self.here else self.kept / run_id
 
     def keep_logs(self, run_id: str, limit: int | None = None) -> None:
-        """Copy what the attempts have left behind, the log first of all, to this machine; what was copied before stays until that is whole.
+        """Copy what the attempts have left behind, the log first of all, to this machine;
+        what was copied before stays until that is whole.
         Raises TargetError, also where it is more than `limit` bytes."""
         folder, coming = self.kept / run_id, f"{rundir.ATTEMPTS}.coming"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -97,8 +106,13 @@ class Target:
             clear(folder, coming)
 
     def reader(self, run_id: str, attempt: int) -> Backend:
-        """Where an attempt is read: the copy on this machine, if it was kept and the attempt had ended then."""
-        return self.archive if self.archive is not None and is_copied(self.kept, run_id, attempt) else self.backend
+        """Where an attempt is read: the copy on this machine,
+        if it was kept and the attempt had ended then."""
+        return (
+            self.archive
+            if self.archive is not None and is_copied(self.kept, run_id, attempt)
+            else self.backend
+        )
 
     def remove(self, run_id: str) -> None:
         """Delete the run folder, and what is kept of the run on this machine."""
@@ -115,7 +129,8 @@ class Target:
         return self._capacity
 
     def room(self, ask: bool) -> Room:
-        """What may be handed out. GPUs are unknown until the machine was asked; `ask` allows that to take its time."""
+        """What may be handed out. GPUs are unknown until the machine was asked;
+        `ask` allows that to take its time."""
         if ask:
             self.capacity()
         known = self._capacity
@@ -123,10 +138,16 @@ class Target:
         if gpus is not None and self.config.gpus is not None:
             gpus = gpus[:self.config.gpus]
         if not gpus:
-            return Room(gpus=() if self.config.gpus == 0 or gpus is not None else None, slots=self.config.slots)
-        return Room(gpus=tuple(g["uuid"] for g in gpus), slots=self.config.slots, index={g["uuid"]: str(g.get("index")) for g in gpus},
-                    busy={g["uuid"]: words for g in gpus if (words := _used_by(g))},
-                    leased={g["uuid"]: str(g["leased"]) for g in gpus if g.get("leased")})
+            return Room(
+                gpus=() if self.config.gpus == 0 or gpus is not None else None, slots=self.config.slots
+            )
+        return Room(
+            gpus=tuple(g["uuid"] for g in gpus),
+            slots=self.config.slots,
+            index={g["uuid"]: str(g.get("index")) for g in gpus},
+            busy={g["uuid"]: words for g in gpus if (words := _used_by(g))},
+            leased={g["uuid"]: str(g["leased"]) for g in gpus if g.get("leased")},
+        )
 
     def age_s(self) -> float:
         """How old the answer of the machine is."""
@@ -139,7 +160,8 @@ def is_copied(kept: Path, run_id: str, attempt: int) -> bool:
 
 
 def _used_by(gpu: dict) -> str:
-    """What uses a GPU, in words; "" for one that is free: no process computes on it, and hardly any of its memory is used."""
+    """What uses a GPU, in words; "" for one that is free:
+    no process computes on it, and hardly any of its memory is used."""
     used, whole = gpu.get("used_bytes") or 0, gpu.get("memory_bytes") or 0
     pids = ", ".join(str(pid) for pid in (gpu.get("pids") or ())[:3])
     if not pids and used <= BUSY_BYTES and (not whole or used <= BUSY_SHARE * whole):
@@ -160,7 +182,8 @@ class Targets:
         self.config()
 
     def config(self) -> Config:
-        """The settings as they are now. Raises InvalidSpec for a file that cannot be read; the old ones stay in use."""
+        """The settings as they are now. Raises InvalidSpec for a file that cannot be read;
+        the old ones stay in use."""
         try:
             info = self.home.config.stat()
             stamp: object = (info.st_mtime_ns, info.st_size, info.st_ino)
@@ -177,8 +200,10 @@ class Targets:
         config = self.config().targets.get(name)
         if config is None:
             known = ", ".join(self._config.targets)
-            raise InvalidSpec(f"There is no target '{name}'.",
-                              hint=f"Known targets: {known}. To add a machine: stoker machine add {name} USER@HOST")
+            raise InvalidSpec(
+                f"There is no target '{name}'.",
+                hint=f"Known targets: {known}. To add a machine: stoker machine add {name} USER@HOST",
+            )
         with self._lock:
             made = self._made.get(name)
             if made is None or made.config != config:
@@ -186,7 +211,8 @@ class Targets:
             return made
 
     def copied(self, run_id: str, attempt: int) -> Backend | None:
-        """What reads the copy of an attempt that `keep_logs` has made, whatever config.toml says of its machine; None without one."""
+        """What reads the copy of an attempt that `keep_logs` has made, whatever config.toml says of its
+        machine; None without one."""
         return _archive(self.home) if is_copied(self.home.runs, run_id, attempt) else None
 
     def mine(self, name: str) -> str:
@@ -215,9 +241,20 @@ def _make(where: Home, config: TargetConfig) -> Target:
         root = config.root or "~/.stoker"
         owner = owner_of(where)
         order = _order(config, owner)
-        backend = registry.make(config.backend, SshHost(config.host), root, config.options, owner=owner, order=order)
-        return Target(config.name, config, backend, root, here=False, kept=where.runs, owner=owner, order=order,
-                      archive=_archive(where))
+        backend = registry.make(
+            config.backend, SshHost(config.host), root, config.options, owner=owner, order=order
+        )
+        return Target(
+            config.name,
+            config,
+            backend,
+            root,
+            here=False,
+            kept=where.runs,
+            owner=owner,
+            order=order,
+            archive=_archive(where),
+        )
     root = str(Path(config.root).expanduser()) if config.root else str(where.path)
     backend = registry.make(config.backend, LocalHost(), root, config.options)
     return Target(config.name, config, backend, root, here=True, kept=where.runs)
@@ -231,5 +268,10 @@ def _order(config: TargetConfig, owner: dict[str, str]) -> dict | None:
     """How the machine is to be switched off, as its agent is told."""
     if not config.off:
         return None
-    return {"owner": owner, "command": machines.off_words(config.off), "latest_s": config.off_latest_s, "after_s": config.off_after_s,
-            "disk_survives": config.disk_survives}
+    return {
+        "owner": owner,
+        "command": machines.off_words(config.off),
+        "latest_s": config.off_latest_s,
+        "after_s": config.off_after_s,
+        "disk_survives": config.disk_survives,
+    }

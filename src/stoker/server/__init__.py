@@ -1,1 +1,2 @@
-"""The server: HTTP on a unix socket. api (the routes), asked (what a request asks), streams and relay (answers that go on), process."""
+"""The server: HTTP on a unix socket. api (the routes), asked (what a request asks), streams and relay
+(answers that go on), process."""

@@ -1,6 +1,8 @@
-"""`python -m stoker.server [--detach | --wait]`: the server of $STOKER_HOME. A second one for the same folder leaves at once.
+"""`python -m stoker.server [--detach | --wait]`: the server of $STOKER_HOME.
+A second one for the same folder leaves at once.
 
-It says one JSON line on stdout: {"ready": PID}, {"held": true} (another one serves), or the error that kept it from starting.
+It says one JSON line on stdout: {"ready": PID}, {"held":
+true} (another one serves), or the error that kept it from starting.
 """
 
 from __future__ import annotations
@@ -72,9 +74,15 @@ def _serve(where: config.Home, lock: process.Lock, report: _Report) -> None:
     service = Service(where)
     try:
         door = process.Door(where.socket)
-        life = process.Life(lambda: lock.holds() and door.stands() and service.keeps_its_database(lambda: life.end(NO_DATABASE)))
+        life = process.Life(
+            lambda: (
+                lock.holds() and door.stands() and service.keeps_its_database(lambda: life.end(NO_DATABASE))
+            )
+        )
         try:
-            process.serve(create_app(service, life.end), door, life, lambda: report.say({"ready": os.getpid()}))
+            process.serve(
+                create_app(service, life.end), door, life, lambda: report.say({"ready": os.getpid()})
+            )
         finally:
             door.close()
         again = not service.keeps_its_database(lambda: None) and lock.holds()
@@ -98,7 +106,8 @@ def _open_standard_streams() -> None:
 
 
 class _Report:
-    """The pipe to whoever started us: takes one line, then it is closed, so that they need not wait for our end."""
+    """The pipe to whoever started us: takes one line, then it is closed,
+    so that they need not wait for our end."""
 
     def __init__(self, fd: int) -> None:
         self._fd: int | None = fd

@@ -1,4 +1,5 @@
-"""The routes. Each reads its arguments, calls one verb of the Service and gives its answer; nothing is decided here."""
+"""The routes. Each reads its arguments, calls one verb of the Service and gives its answer;
+nothing is decided here."""
 
 from __future__ import annotations
 
@@ -81,7 +82,11 @@ def stop(asked: Asked) -> Answer:
 
 
 def keep(asked: Asked) -> Answer:
-    return Answer(asked.plane.keep(asked.named("ref"), seconds=asked.field("seconds", int, float), pin=asked.field("pin", bool)))
+    return Answer(
+        asked.plane.keep(
+            asked.named("ref"), seconds=asked.field("seconds", int, float), pin=asked.field("pin", bool)
+        )
+    )
 
 
 def label(asked: Asked) -> Answer:
@@ -105,8 +110,14 @@ async def wait(request: Request) -> Answer:
 def logs(asked: Asked) -> ByteStream:
     """Bytes of a log."""
     pieces = asked.plane.logs(
-        asked.named("ref"), attempt=asked.whole("attempt"), stream=asked.word("stream", "out"), offset=asked.whole("offset", 0),
-        tail=asked.whole("tail"), since=asked.number("since"), follow=asked.flag("follow"))
+        asked.named("ref"),
+        attempt=asked.whole("attempt"),
+        stream=asked.word("stream", "out"),
+        offset=asked.whole("offset", 0),
+        tail=asked.whole("tail"),
+        since=asked.number("since"),
+        follow=asked.flag("follow"),
+    )
     return ByteStream(pieces)
 
 
@@ -115,7 +126,9 @@ def pull(asked: Asked) -> ByteStream:
 
 
 def numbers(asked: Asked) -> Answer:
-    return Answer(asked.plane.numbers(asked.named("ref"), names=asked.words("name"), points=asked.whole("points")))
+    return Answer(
+        asked.plane.numbers(asked.named("ref"), names=asked.words("name"), points=asked.whole("points"))
+    )
 
 
 def recorded(asked: Asked) -> Answer:
@@ -124,7 +137,9 @@ def recorded(asked: Asked) -> Answer:
 
 def picture(asked: Asked) -> Response:
     """A captured picture, as its file."""
-    return Response(asked.plane.picture(asked.named("ref"), asked.word("path")), media_type="application/octet-stream")
+    return Response(
+        asked.plane.picture(asked.named("ref"), asked.word("path")), media_type="application/octet-stream"
+    )
 
 
 def compare(asked: Asked) -> Answer:
@@ -138,11 +153,16 @@ def halve(asked: Asked) -> Answer:
 
 
 async def attach(socket: WebSocket) -> None:
-    """One attachment, until either side leaves. A query that cannot be read is refused before anything begins."""
+    """One attachment, until either side leaves.
+    A query that cannot be read is refused before anything begins."""
     asked = Asked(socket)
     try:
-        where = {"attempt": asked.whole("attempt"), "out": asked.whole("out", 0), "err": asked.whole("err", 0),
-                 "input": asked.flag("input", True)}
+        where = {
+            "attempt": asked.whole("attempt"),
+            "out": asked.whole("out", 0),
+            "err": asked.whole("err", 0),
+            "input": asked.flag("input", True),
+        }
     except InvalidSpec as e:
         await socket.close(POLICY_VIOLATION, e.message)
         return
@@ -192,11 +212,14 @@ def machine_adopt(asked: Asked) -> Answer:
 def capacity(asked: Asked) -> Answer:
     """What a machine has."""
     modules = asked.words("module") or None
-    return Answer(asked.plane.capacity(asked.word("target", "local"), asked.flag("look"), modules, asked.word("python")))
+    return Answer(
+        asked.plane.capacity(asked.word("target", "local"), asked.flag("look"), modules, asked.word("python"))
+    )
 
 
 def _threaded(verb: Verb) -> Callable[[Request], Awaitable[Response]]:
-    """The verb as an endpoint: in a thread of its own, with the body of a POST, which is held until the verb has answered."""
+    """The verb as an endpoint: in a thread of its own, with the body of a POST, which is held until the verb
+    has answered."""
     async def endpoint(request: Request) -> Response:
         if request.method != "POST":
             return await run_in_threadpool(verb, Asked(request))

@@ -34,7 +34,9 @@ async def _told(request: Request, error: StokerError) -> Answer:
 
 async def _no_route(request: Request, error: HTTPException) -> Answer:
     message = f"{request.method} {request.url.path} is unknown to this server."
-    hint = "If the client is newer than the server: stoker server stop   (the next command starts a new server)"
+    hint = (
+        "If the client is newer than the server: stoker server stop   (the next command starts a new server)"
+    )
     return error_answer(NotFound(message, hint=hint), status=error.status_code)
 
 

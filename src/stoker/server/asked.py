@@ -1,4 +1,5 @@
-"""What a request asks: the service, the names in its path, its query and its body, each read as the kind that a route wants."""
+"""What a request asks: the service, the names in its path, its query and its body, each read as the kind that
+a route wants."""
 
 from __future__ import annotations
 
@@ -77,7 +78,9 @@ class Asked:
     def field(self, name: str, *kinds: type, default: object = None) -> object:
         """A field of the body, of one of these kinds."""
         value = self._body.get(name, default)
-        if value is not default and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
+        if value is not default and (
+            not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)
+        ):
             raise _wrong(name)
         return value
 

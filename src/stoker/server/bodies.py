@@ -1,4 +1,5 @@
-"""Request bodies, with a bound on each, on all that are held at once, and on how long a client may be silent."""
+"""Request bodies, with a bound on each, on all that are held at once,
+and on how long a client may be silent."""
 
 from __future__ import annotations
 
@@ -89,4 +90,6 @@ def _parsed(raw: bytearray) -> dict:
 
 
 def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"The request is larger than {limit >> 20} MiB.", hint="Read large input from a file in the script.")
+    return TooLarge(
+        f"The request is larger than {limit >> 20} MiB.", hint="Read large input from a file in the script."
+    )

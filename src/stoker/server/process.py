@@ -1,4 +1,5 @@
-"""The server as a process: one of them a state folder, detached, behind a private socket, gone when its folder is gone."""
+"""The server as a process: one of them a state folder, detached, behind a private socket, gone when its
+folder is gone."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 LOG_MAX_BYTES = 4_000_000  # then it becomes log.1, then log.2, then it is forgotten
 LOG_KEPT = 2
-OPEN_FILES = 65_536  # enough for any number of clients; more would be handed on to the runs, and some programs close them one by one
+# enough for any number of clients; more would be handed on to the runs,
+# and some programs close them one by one
+OPEN_FILES = 65_536
 LOOK_S = 2.0  # how often the server asks whether its folder and its door are still there
 DRAIN_S = 1  # what open answers get when the server ends
 END_S = 6.0  # then the process is gone, whatever a thread still waits for
@@ -36,7 +39,8 @@ log = logging.getLogger(__name__)
 
 
 def detach() -> None:
-    """Become a daemon: the caller's process ends here with code 0, its grandchild goes on in a session of its own."""
+    """Become a daemon: the caller's process ends here with code 0,
+    its grandchild goes on in a session of its own."""
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -45,10 +49,21 @@ def detach() -> None:
 
 
 def settle(where: Home) -> None:
-    """Leave what was inherited behind: folder, signals that somebody ignored or blocked, a low limit of open files."""
+    """Leave what was inherited behind: folder, signals that somebody ignored or blocked,
+    a low limit of open files."""
     os.chdir(where.path)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    for name in ("SIGHUP", "SIGQUIT", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGCHLD"):
+    for name in (
+        "SIGHUP",
+        "SIGQUIT",
+        "SIGTSTP",
+        "SIGTTIN",
+        "SIGTTOU",
+        "SIGUSR1",
+        "SIGUSR2",
+        "SIGALRM",
+        "SIGCHLD",
+    ):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     signal.signal(signal.SIGHUP, lambda *_: None)  # a handler, not SIG_IGN: runs would inherit that
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -76,12 +91,14 @@ class Lock:
             lock = cls(path, fd)
             if lock.holds():
                 os.ftruncate(fd, 0)
-                os.pwrite(fd, json.dumps({"server": _myself()}).encode() + b"\n", 0)  # for hints, and for the agent of a run around us
+                # for hints, and for the agent of a run around us
+                os.pwrite(fd, json.dumps({"server": _myself()}).encode() + b"\n", 0)
                 return lock
             os.close(fd)  # the file was replaced between open and flock
 
     def holds(self) -> bool:
-        """False when the file was deleted or replaced: then somebody else may believe to be the server too."""
+        """False when the file was deleted or replaced:
+        then somebody else may believe to be the server too."""
         return _same(self._path, os.fstat(self._fd))
 
     def release(self) -> None:
@@ -146,7 +163,9 @@ def open_log(where: Home) -> None:
     os.dup2(null, 0)
     os.close(null)
     handler = _Log(where.server_log, maxBytes=LOG_MAX_BYTES, backupCount=LOG_KEPT)
-    style = logging.Formatter("{asctime}.{msecs:03.0f}Z {levelname} {name}: {message}", "%Y-%m-%dT%H:%M:%S", style="{")
+    style = logging.Formatter(
+        "{asctime}.{msecs:03.0f}Z {levelname} {name}: {message}", "%Y-%m-%dT%H:%M:%S", style="{"
+    )
     style.converter = time.gmtime
     handler.setFormatter(style)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
@@ -157,7 +176,8 @@ def open_log(where: Home) -> None:
 
 
 class Life:
-    """When the server ends: a signal, the `shutdown` verb, or its folder or door gone. `end` may be called from anywhere."""
+    """When the server ends: a signal, the `shutdown` verb, or its folder or door gone.
+    `end` may be called from anywhere."""
 
     def __init__(self, still_ours: Callable[[], bool]) -> None:
         self._still_ours = still_ours
@@ -197,7 +217,8 @@ def serve(app: Starlette, door: Door, life: Life, ready: Callable[[], None]) -> 
     from stoker.server.patience import Patient
 
     class Server(uvicorn.Server):
-        """uvicorn without its ten wake-ups a second and without its signal handlers, which would kill us by the signal again."""
+        """uvicorn without its ten wake-ups a second and without its signal handlers, which would kill us by
+        the signal again."""
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets=sockets)
@@ -213,13 +234,27 @@ def serve(app: Starlette, door: Door, life: Life, ready: Callable[[], None]) -> 
             yield
 
     config = uvicorn.Config(
-        app, loop="asyncio", http=Patient, ws="websockets-sansio", lifespan="off", log_config=None, access_log=False, server_header=False,
-        date_header=False, proxy_headers=False, timeout_graceful_shutdown=DRAIN_S, ws_ping_interval=None, ws_max_size=4 << 20,
-        ws_per_message_deflate=False, h11_max_incomplete_event_size=8 << 20)
+        app,
+        loop="asyncio",
+        http=Patient,
+        ws="websockets-sansio",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=DRAIN_S,
+        ws_ping_interval=None,
+        ws_max_size=4 << 20,
+        ws_per_message_deflate=False,
+        h11_max_incomplete_event_size=8 << 20,
+    )
     asyncio.run(Server(config).serve(sockets=[door.socket]))
 
 
 def leave(code: int) -> None:
-    """End this process now. Threads that still wait for a machine are not waited for: nothing they hold is lost by that."""
+    """End this process now. Threads that still wait for a machine are not waited for:
+    nothing they hold is lost by that."""
     logging.shutdown()
     os._exit(code)

@@ -1,8 +1,10 @@
-"""The attach relay: one WebSocket of a client, one stream of a back end, frames both ways, nobody faster than the other side.
+"""The attach relay: one WebSocket of a client, one stream of a back end, frames both ways,
+nobody faster than the other side.
 
-Binary messages are frames of docs/reference/contracts.md section 1 (kind byte, payload). Text messages come from the server only:
-`{"state": run}` first and at each change until the attempt exists, `{"error": ...}` before it gives up, `{}` to find out whether the
-client lives.
+Binary messages are frames of docs/reference/contracts.md section 1 (kind byte, payload).
+Text messages come from the server only:
+`{"state": run}` first and at each change until the attempt exists, `{"error":
+...}` before it gives up, `{}` to find out whether the client lives.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ log = logging.getLogger(__name__)
 
 
 class Relay:
-    """One attachment. `run` returns when either side has gone; whatever stood behind it has gone by then too."""
+    """One attachment. `run` returns when either side has gone;
+    whatever stood behind it has gone by then too."""
 
     def __init__(self, socket: WebSocket, plane: Service, ref: str, **where: object) -> None:
         self._socket, self._plane, self._ref = socket, plane, ref
@@ -65,11 +68,17 @@ class Relay:
             return
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(READ_AHEAD)
-        source, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), self._stream.stdout)
+        source, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), self._stream.stdout
+        )
         try:
-            sink, flow = await loop.connect_write_pipe(lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), self._stream.stdin)
+            sink, flow = await loop.connect_write_pipe(
+                lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), self._stream.stdin
+            )
             try:
-                await _first(self._to_client(reader), _to_agent(asyncio.StreamWriter(sink, flow, None, loop), inbox))
+                await _first(
+                    self._to_client(reader), _to_agent(asyncio.StreamWriter(sink, flow, None, loop), inbox)
+                )
             except WebSocketDisconnect:
                 sink.close()
                 with contextlib.suppress(TimeoutError):
@@ -83,7 +92,8 @@ class Relay:
             source.close()
 
     async def _await_attempt(self, inbox: _Inbox) -> bool:
-        """True with the stream open; False when the run became final without that attempt. The client hears of each change."""
+        """True with the stream open; False when the run became final without that attempt.
+        The client hears of each change."""
         told, pause = None, FIRST_LOOK_S
         while True:
             seen = await _call(self._plane.run, self._ref)
@@ -99,7 +109,8 @@ class Relay:
 
     def _open(self) -> bool:
         try:
-            self._stream = self._plane.attach(self._ref, **self._where)  # kept even if nobody waits for this call any more
+            # kept even if nobody waits for this call any more
+            self._stream = self._plane.attach(self._ref, **self._where)
         except StateError:
             return False
         return True
@@ -116,7 +127,9 @@ class Relay:
             except asyncio.IncompleteReadError:
                 break
         if kind != EXIT:
-            raise TargetError("The connection to the run was lost. The run continues.", hint="stoker attach " + self._ref)
+            raise TargetError(
+                "The connection to the run was lost. The run continues.", hint="stoker attach " + self._ref
+            )
 
     async def _beat(self) -> None:
         while True:
@@ -140,13 +153,15 @@ async def _to_agent(writer: asyncio.StreamWriter, inbox: _Inbox) -> None:
         frame = await inbox.get()
         if not frame or frame[0] not in TO_AGENT:
             raise InvalidSpec("The client sent a frame of unknown type.")
-        with contextlib.suppress(ConnectionError, RuntimeError):  # the run takes no more input; its output may still come
+        # the run takes no more input; its output may still come
+        with contextlib.suppress(ConnectionError, RuntimeError):
             writer.write(frame[:1] + (len(frame) - 1).to_bytes(4, "big") + frame[1:])
             await writer.drain()
 
 
 class _Inbox:
-    """What the client sends, at most one message ahead of what is handed on, so that a slow run slows its client."""
+    """What the client sends, at most one message ahead of what is handed on,
+    so that a slow run slows its client."""
 
     def __init__(self, socket: WebSocket) -> None:
         self._messages: asyncio.Queue[bytes] = asyncio.Queue(1)

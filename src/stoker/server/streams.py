@@ -1,4 +1,5 @@
-"""Answers that go on: raw log bytes and server-sent events, one blocking iterator a client, closed when the client leaves."""
+"""Answers that go on: raw log bytes and server-sent events, one blocking iterator a client, closed when the
+client leaves."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ log = logging.getLogger(__name__)
 
 
 class ByteStream(Response):
-    """Bytes as the iterator gives them, the next piece when the last one is on its way: a slow client slows the source."""
+    """Bytes as the iterator gives them, the next piece when the last one is on its way:
+    a slow client slows the source."""
 
     media_type = "application/octet-stream"
 
@@ -53,7 +55,8 @@ class ByteStream(Response):
             while piece is not _END:
                 await send({"type": "http.response.body", "body": self.written(piece), "more_body": True})
                 piece = await self._next()
-        except StokerError as e:  # too late to answer with it: the client sees an answer without an end, and asks what is wrong
+        except StokerError as e:
+            # too late to answer with it: the client sees an answer without an end, and asks what is wrong
             log.warning("an answer broke off: %s", e.message)
             return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -67,7 +70,8 @@ class ByteStream(Response):
 
 
 class EventStream(ByteStream):
-    """Server-sent events: each piece is a dict, sent as one `data:` line of JSON, or None, sent as a comment to show that we live."""
+    """Server-sent events: each piece is a dict, sent as one `data:` line of JSON, or None, sent as a comment
+    to show that we live."""
 
     media_type = "text/event-stream"
 

@@ -1,4 +1,5 @@
-"""What could be done about the causes: settings from outside, diffs, advice; each with the step time that it is forecast to bring. Pure."""
+"""What could be done about the causes: settings from outside, diffs, advice;
+each with the step time that it is forecast to bring. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from stoker.tune.reading import Reading
 from stoker.tune.view import View
 
 LEAST_GAIN = 0.03
-SLOWER_ONCE = 1.5  # so much a first epoch without workers may take when its samples are kept: to hand them over costs in each further one
+# so much a first epoch without workers may take when its samples are kept:
+# to hand them over costs in each further one
+SLOWER_ONCE = 1.5
 _FREE = 0.5  # of the free memory: what a cache may take
 _GUESS = 0.15  # a forecast without a measurement is so far off, either way
 
@@ -33,10 +36,13 @@ _ADVICE = {
     "double": "Convert data and model to float32: numpy's default is float64.",
     "layout": "Use one memory layout from the loader on.",
     "graph_kept": "Use detach() on values carried from step to step, and remove retain_graph=True.",
-    "per_parameter": "Use one call for all parameters: clip_grad_norm_(..., foreach=True), torch._foreach_*, or a fused optimizer.",
+    "per_parameter": (
+        "Use one call for all parameters: clip_grad_norm_(..., foreach=True), torch._foreach_*, or a fused "
+        "optimizer."
+    ),
     "optimizer": "Use a fused or foreach optimizer.",
     "zero_grad": "Release the gradients: zero_grad(set_to_none=True), the default.",
-    "time_loop": "Use a module that processes the whole sequence (nn.LSTM instead of LSTMCell), or torch.compile.",
+    "time_loop": "Use a module that processes the whole sequence (nn.LSTM instead of LSTMCell), or torch.compile.",  # noqa: E501
     "padding": "Batch samples of similar length (a sampler by length), or pack them.",
     "replicas": "Use DistributedDataParallel, or one device.",
     "anomaly": "Turn set_detect_anomaly off.",
@@ -45,22 +51,38 @@ _ADVICE = {
     "threads": "Use as many threads as cores.",
     "too_many_workers": "Use fewer workers.",
 }
-_OTHER_MATHS = ("tiny_batch", "double", "graph_kept", "unshuffled", "duplicates", "memory_jump", "per_parameter")
+_OTHER_MATHS = (
+    "tiny_batch",
+    "double",
+    "graph_kept",
+    "unshuffled",
+    "duplicates",
+    "memory_jump",
+    "per_parameter",
+)
 _OTHER_ROUNDING = ("time_loop", "padding", "replicas", "optimizer", "layout")
 _WORLD = ("neighbour", "memory_jump", "storage")
 
 
-def find(view: View, reading: Reading, named: tuple[Cause, ...], refusals: tuple[Refusal, ...]) -> tuple[Action, ...]:
-    """Actions that are not refused and bring something, the best first (gain times the chance that it works)."""
+def find(
+    view: View, reading: Reading, named: tuple[Cause, ...], refusals: tuple[Refusal, ...]
+) -> tuple[Action, ...]:
+    """Actions that are not refused and bring something,
+    the best first (gain times the chance that it works)."""
     refused = {r.knob for r in refusals}
     if "all" in refused:
         return ()
     found = [a for a in _settings(view, reading) if a.name not in refused and a.gain >= LEAST_GAIN]
-    found += [a for c in named if (a := _change(reading, c, view)) is not None and (c.name != "tiny_batch" or "batch" not in refused)]
+    found += [
+        a
+        for c in named
+        if (a := _change(reading, c, view)) is not None and (c.name != "tiny_batch" or "batch" not in refused)
+    ]
     return tuple(sorted(found, key=lambda a: -a.gain * a.chance))
 
 
-# --- changes of the script ---------------------------------------------------------------------------------------------------
+# --- changes of the script
+# ---------------------------------------------------------------------------------------------------
 
 def _change(reading: Reading, cause: Cause, view: View) -> Action | None:
     text = _ADVICE.get(cause.name)
@@ -72,15 +94,30 @@ def _change(reading: Reading, cause: Cause, view: View) -> Action | None:
         larger = 8 * view.batch
         value = view.step_model.at(larger) / 8 / view.step_model.at(view.batch)
         ratio = Range(value, 0.8 * value, min(1.0, 1.3 * value))
-        text = f"Try a batch of about {min(larger, view.step_model.knee()):.0f}. This changes the training: choose the learning rate again."
+        text = (
+            f"Try a batch of about {min(larger, view.step_model.knee()):.0f}. This changes the training: "
+            "choose the learning rate again."
+        )
     risk = "C" if cause.name in _OTHER_MATHS else "B" if cause.name in _OTHER_ROUNDING else "A"
     diff = diffs.offer(reading, cause)
     name = "batch" if cause.name in ("tiny_batch", "memory_jump") else cause.name
-    return Action(name, "advice" if cause.name in _WORLD else "diff", risk, text, ratio, 0.9 if diff else 0.6, cause.name, {}, cause.file,
-                  cause.line, diff)
+    return Action(
+        name,
+        "advice" if cause.name in _WORLD else "diff",
+        risk,
+        text,
+        ratio,
+        0.9 if diff else 0.6,
+        cause.name,
+        {},
+        cause.file,
+        cause.line,
+        diff,
+    )
 
 
-# --- settings ----------------------------------------------------------------------------------------------------------------
+# --- settings
+# ------------------------------------------------------------------------------------------------------------
 
 def _settings(view: View, reading: Reading) -> Iterator[Action]:
     if view.loader is not None and not view.loader.get("own_iter") and not view.loader.get("framework"):
@@ -100,25 +137,50 @@ def _feeding(view: View, reading: Reading) -> Iterator[Action]:
     n, loader = view.workers, view.loader or {}
     starting = view.clock_share("start")
     if n and not loader.get("persistent") and starting >= LEAST_GAIN:
-        yield Action("persistent_workers", "setting", _order_risk(view), "Keep the workers between epochs.",
-                     Range(1 - 0.9 * starting, 1 - starting, 1 - 0.5 * starting), 0.9, "worker_start", _loader(view, persistent=True))
+        yield Action(
+            "persistent_workers",
+            "setting",
+            _order_risk(view),
+            "Keep the workers between epochs.",
+            Range(1 - 0.9 * starting, 1 - starting, 1 - 0.5 * starting),
+            0.9,
+            "worker_start",
+            _loader(view, persistent=True),
+        )
     p50, longest = view.samples.get("p50_s"), view.samples.get("max_s")
     if n and p50 and longest and longest > 4 * p50 and waits.value > LEAST_GAIN:
         deeper = max(4, 2 * int(loader.get("prefetch") or 2))
         won = 0.3 * waits.value
-        yield Action("prefetch", "setting", "A", f"Prefetch {deeper} batches per worker, so that a slow sample does not delay a step.",
-                     Range(1 - won, 1 - waits.value, 1.0), 0.5, "slow_sample", _loader(view, prefetch=deeper))
+        yield Action(
+            "prefetch",
+            "setting",
+            "A",
+            f"Prefetch {deeper} batches per worker, so that a slow sample does not delay a step.",
+            Range(1 - won, 1 - waits.value, 1.0),
+            0.5,
+            "slow_sample",
+            _loader(view, prefetch=deeper),
+        )
     copy = view.copy
     if view.facts.get("cuda") and copy and copy.value > 0.02 and not loader.get("pin"):
-        yield Action("pin_memory", "setting", "A", "Copy from pinned memory.", Range(1 - 0.5 * copy.value, 1 - copy.value, 1.0), 0.7, "",
-                     _loader(view, pin=True))
+        yield Action(
+            "pin_memory",
+            "setting",
+            "A",
+            "Copy from pinned memory.",
+            Range(1 - 0.5 * copy.value, 1 - copy.value, 1.0),
+            0.7,
+            "",
+            _loader(view, pin=True),
+        )
     yield from _kept(view, reading, whole, waits)
 
 
 def _workers(view: View, whole: float) -> Iterator[Action]:
     model, now = view.loader_model, view.workers
     compute = view.step_s("R1") or whole * (1 - view.clock_share("data", "start"))
-    if view.dataset.get("iterable"):  # with another number of workers each would read all of it, or another part
+    # with another number of workers each would read all of it, or another part
+    if view.dataset.get("iterable"):
         return
     measured = {int(p[8:]): r for p in view.phases if p.startswith("workers=") and (r := view.ratio(p))}
     offered = dict(measured)
@@ -134,16 +196,39 @@ def _workers(view: View, whole: float) -> Iterator[Action]:
         won = 0.7 * waits.value if waits else 0.0
         offered.setdefault(max(1, round(view.cores)), Range(1 - won, 1 - 1.3 * won, 1 - 0.3 * won))
     beside = _beside_fewer_threads(view, whole)
-    best, ratio = min(offered.items(), key=lambda o: (round(o[1].value, 2), o[0]), default=(now, Range(1.0, 1.0, 1.0)))
+    best, ratio = min(
+        offered.items(), key=lambda o: (round(o[1].value, 2), o[0]), default=(now, Range(1.0, 1.0, 1.0))
+    )
     if beside and beside[2].value < ratio.value - 0.02:
         n, threads, ratio = beside
-        text = (f"Load the batches in {n} worker{'' if n == 1 else 's'} instead of {now}, and compute with {threads} "
-                f"thread{'' if threads == 1 else 's'} instead of {view.facts.get('threads')}: idle threads keep cores busy.")
-        yield Action("workers", "setting", "B", text, ratio, 0.7, "sample_work", {**_loader(view, workers=n), "threads": threads})
+        text = (
+            f"Load the batches in {n} worker{'' if n == 1 else 's'} instead of {now}, and compute with "
+            f"{threads} "
+            f"thread{'' if threads == 1 else 's'} instead of {view.facts.get('threads')}: "
+            "idle threads keep cores busy."
+        )
+        yield Action(
+            "workers",
+            "setting",
+            "B",
+            text,
+            ratio,
+            0.7,
+            "sample_work",
+            {**_loader(view, workers=n), "threads": threads},
+        )
     elif best != now:
         many = f"in {best} worker{'' if best == 1 else 's'} instead of {now}" if best else "without workers"
-        yield Action("workers", "setting", _order_risk(view), f"Load the batches {many}.", ratio, 0.9 if best in measured else 0.7,
-                     "sample_work", _loader(view, workers=best))
+        yield Action(
+            "workers",
+            "setting",
+            _order_risk(view),
+            f"Load the batches {many}.",
+            ratio,
+            0.9 if best in measured else 0.7,
+            "sample_work",
+            _loader(view, workers=best),
+        )
 
 
 def _start_s(view: View) -> float:
@@ -156,17 +241,22 @@ def _start_s(view: View) -> float:
 
 
 def _beside_fewer_threads(view: View, whole: float) -> tuple[int, int, Range] | None:
-    """(workers, threads, forecast) of the best pair of both. Threads of torch that have nothing to do spin, so that with all of them no
-    core is left for a worker: neither knob helps without the other."""
+    """(workers, threads, forecast) of the best pair of both.
+    Threads of torch that have nothing to do spin, so that with all of them no core is left for a worker:
+    neither knob helps without the other."""
     model, found = view.loader_model, []
     if model is None or view.dataset.get("iterable"):
         return None
     for phase in view.phases:
-        ratio, threads = view.ratio(phase) if phase.startswith("threads=") else None, int(view.facts.get("threads") or 0)
+        ratio, threads = (
+            view.ratio(phase) if phase.startswith("threads=") else None,
+            int(view.facts.get("threads") or 0),
+        )
         fewer = int(phase[8:]) if ratio else 0
         if not ratio or not fewer < threads:
             continue
-        fed = min(1.0, ratio.value) * (view.step_s("R1") or 0.0)  # with batches from memory a step is no shorter, whatever the loader costs
+        # with batches from memory a step is no shorter, whatever the loader costs
+        fed = min(1.0, ratio.value) * (view.step_s("R1") or 0.0)
         compute = max(0.1 * whole, fed, ratio.value * whole - (0 if view.workers else model.batch_s()))
         n = model.advised(compute, compute * fewer, most=_most(view), start_s=_start_s(view))
         if n:
@@ -210,17 +300,36 @@ def _kept(view: View, reading: Reading, whole: float, waits: Range) -> Iterator[
     compute = view.step_s("R1") or whole * (1 - waits.value)
     if proof.get("batched") is True:
         ratio = view.ratio("batched") or _forecast(compute + 0.15 * waits.value * whole, whole)
-        yield Action("batched", "setting", "A", "Fetch whole batches at once; sampled items were equal.", ratio,
-                     0.95 if view.ratio("batched") else 0.8, "sample_work", _loader(view, feed="batched"))
+        yield Action(
+            "batched",
+            "setting",
+            "A",
+            "Fetch whole batches at once; sampled items were equal.",
+            ratio,
+            0.95 if view.ratio("batched") else 0.8,
+            "sample_work",
+            _loader(view, feed="batched"),
+        )
     size = (view.samples.get("bytes") or 0) * (view.dataset.get("len") or 0)
     free = view.card.get("memory_free") or view.card.get("memory_bytes")
     fits = bool(size) and bool(free) and size <= _FREE * free
     each = (view.per_sample("cpu_s") or 0) + (view.per_sample("wait_s") or 0)
-    if fits and each >= feeding.WORTH_KEEPING_S and feeding.repeats(view, reading) and proof.get("cache", True) is True:
+    if (
+        fits
+        and each >= feeding.WORTH_KEEPING_S
+        and feeding.repeats(view, reading)
+        and proof.get("cache", True) is True
+    ):
         together = (view.per_sample("collate_s") or 0) * (view.batch or 1)
         ratio = view.ratio("cache") or _forecast(compute + 0.05 * waits.value * whole + together, whole)
         text = f"Keep the samples after the first epoch: {size / 2**20:,.0f} MiB, and they are not random."
-        alone = {"workers": 0} if view.workers and together <= compute and each * (view.batch or 1) + compute <= SLOWER_ONCE * whole else {}
+        alone = (
+            {"workers": 0}
+            if view.workers
+            and together <= compute
+            and each * (view.batch or 1) + compute <= SLOWER_ONCE * whole
+            else {}
+        )
         text += " No workers are needed." if alone else ""
         settings = {**_loader(view, feed="cache", **alone), "cache_bytes": int(size * 1.25)}
         yield Action("cache", "setting", "A", text, ratio, 0.9, "repeated_work", settings)
@@ -233,9 +342,19 @@ def _forecast(seconds: float, whole: float) -> Range:
 
 _ALONE = "Such a run cannot resume exactly: use stoker run --resume off."
 _MEASURED = {
-    "bf16": ("C", "Compute in bfloat16 where it is safe (autocast), with results in float32.", {"precision": "bf16"}, "precision"),
+    "bf16": (
+        "C",
+        "Compute in bfloat16 where it is safe (autocast), with results in float32.",
+        {"precision": "bf16"},
+        "precision",
+    ),
     "tf32": ("C", "Let matrix products use TF32.", {"precision": "tf32"}, "precision"),
-    "channels_last": ("B", "Store images and filters in channels_last.", {"channels_last": True}, "memory_format"),
+    "channels_last": (
+        "B",
+        "Store images and filters in channels_last.",
+        {"channels_last": True},
+        "memory_format",
+    ),
     "fused": ("B", "Run the optimizer in one call (fused).", {"fused": True}, "optimizer"),
     "compile": ("B", f"Compile the model (torch.compile). {_ALONE}", {"compile": True}, ""),
 }
@@ -245,22 +364,52 @@ def _computing(view: View) -> Iterator[Action]:
     for name, (risk, text, settings, cause) in _MEASURED.items():
         ratio = view.computed(name)
         if ratio is not None:
-            yield Action(name, "setting", risk, text, ratio, 0.95 if ratio.high < 1 else 0.5, cause, dict(settings))
+            yield Action(
+                name, "setting", risk, text, ratio, 0.95 if ratio.high < 1 else 0.5, cause, dict(settings)
+            )
     if view.ratio("bf16") is None and (forecast := causes.shorter(view)) is not None:
         risk, text, settings, cause = _MEASURED["bf16"]
         yield Action("bf16", "setting", risk, text, forecast, 0.4, cause, dict(settings))
-    if view.ratio("channels_last") is None and view.model.get("conv2d") and not view.model.get("channels_last"):
+    if (
+        view.ratio("channels_last") is None
+        and view.model.get("conv2d")
+        and not view.model.get("channels_last")
+    ):
         won = 0.1 * view.clock_share("forward", "backward")
         risk, text, settings, cause = _MEASURED["channels_last"]
-        yield Action("channels_last", "setting", risk, text, Range(1 - won, 1 - 4 * won, 1 + won), 0.4, cause, dict(settings))
+        yield Action(
+            "channels_last",
+            "setting",
+            risk,
+            text,
+            Range(1 - won, 1 - 4 * won, 1 + won),
+            0.4,
+            cause,
+            dict(settings),
+        )
     threads = [(r, int(p[8:])) for p in view.phases if p.startswith("threads=") and (r := view.ratio(p))]
     if threads:
         ratio, n = min(threads, key=lambda t: t[0].value)
         text = f"Compute with {n} thread{'' if n == 1 else 's'} instead of {view.facts.get('threads')}."
-        yield Action("threads", "setting", "B", text, ratio, 0.95 if ratio.high < 1 else 0.5, "threads", {"threads": n})
+        yield Action(
+            "threads", "setting", "B", text, ratio, 0.95 if ratio.high < 1 else 0.5, "threads", {"threads": n}
+        )
     computing = view.clock_share("forward", "backward")
     fixed = view.step_model.fixed_share(view.batch) if view.step_model and view.batch else 0.0
-    if view.ratio("compile") is None and view.facts.get("cuda") and not view.model.get("compiled") and fixed * computing > 0.3:
+    if (
+        view.ratio("compile") is None
+        and view.facts.get("cuda")
+        and not view.model.get("compiled")
+        and fixed * computing > 0.3
+    ):
         won = 0.4 * fixed * computing
-        yield Action("compile", "setting", "B", f"Compile the model (torch.compile): this merges many small operations. {_ALONE}",
-                     Range(1 - won, 1 - 2 * won, 1.0), 0.5, "", {"compile": True})
+        yield Action(
+            "compile",
+            "setting",
+            "B",
+            f"Compile the model (torch.compile): this merges many small operations. {_ALONE}",
+            Range(1 - won, 1 - 2 * won, 1.0),
+            0.5,
+            "",
+            {"compile": True},
+        )

@@ -1,7 +1,10 @@
-"""The batch size that trains most samples a second, and the largest that fits: found by a few probes of the unmodified script, going up.
+"""The batch size that trains most samples a second, and the largest that fits:
+found by a few probes of the unmodified script, going up.
 
-Every probe runs in a process of its own that may die: out of memory, killed, hanging are facts about a size. The process has a cap on
-its memory, so that nobody else on the machine pays for it. Nothing is applied: another batch is another training.
+Every probe runs in a process of its own that may die:
+out of memory, killed, hanging are facts about a size.
+The process has a cap on its memory, so that nobody else on the machine pays for it.
+Nothing is applied: another batch is another training.
 """
 
 from __future__ import annotations
@@ -27,14 +30,34 @@ KNEE = 24.0  # times a/b: at B = 24 a/b the rate B/(a + bB) is 96 % of what it c
 SLOWER = 0.97  # of the best rate: not noise any more
 LEAP = 4  # a size is at most so many times the one before it
 LEAST_STEPS = 8  # an epoch keeps at least so many steps
-GROWS, GROWS_LAST = 1.25, 1.05  # a size that is not at least so much larger is not tried, for its rate or as the largest
+# a size that is not at least so much larger is not tried, for its rate or as the largest
+GROWS, GROWS_LAST = 1.25, 1.05
 LR_MOST = 4  # times the batch: beyond it no rule for the learning rate is known to hold
 START_S, PROBE_S = 180.0, 90.0  # for the first step; for one size
 LOOK_S = 0.5
 BATCHES, SIZES = "batch.jsonl", "sizes"
-_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc", "could not create a memory object",
-           "memoryerror", "outofmemoryerror")
-_ADAMS = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adafactor", "Lion", "RMSprop", "Adagrad", "Adadelta", "SparseAdam")
+_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "bad_alloc",
+    "could not create a memory object",
+    "memoryerror",
+    "outofmemoryerror",
+)
+_ADAMS = (
+    "Adam",
+    "AdamW",
+    "NAdam",
+    "RAdam",
+    "Adamax",
+    "Adafactor",
+    "Lion",
+    "RMSprop",
+    "Adagrad",
+    "Adadelta",
+    "SparseAdam",
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +82,8 @@ class Point:
 
 @dataclass
 class Ladder:
-    """Which size is probed next, from what is known: m(B) = m0 + m1 B from two sizes, t(B) = a + b B from all. Pure."""
+    """Which size is probed next, from what is known:
+    m(B) = m0 + m1 B from two sizes, t(B) = a + b B from all. Pure."""
 
     cap: int = 0  # bytes; 0: nobody limits it
     samples: int | None = None  # of the data; None: a stream
@@ -96,7 +120,8 @@ class Ladder:
         return math.inf if b <= 0 else KNEE * a / b
 
     def _between(self) -> int | None:
-        """Between the fastest and the next larger one there may be a faster one still, if they lie far apart."""
+        """Between the fastest and the next larger one there may be a faster one still,
+        if they lie far apart."""
         good, best = self.good, self.fastest()
         larger = [p.size for p in good if p.size > best.size]
         if not larger or larger[0] < LEAP * best.size:
@@ -106,7 +131,12 @@ class Ladder:
     def _largest(self, top: float) -> int | None:
         """The largest that should fit, to be seen once, where memory is what ends it."""
         last = self.good[-1]
-        if not self.bound_by_memory or top < GROWS_LAST * last.size or top > 16 * last.size or len(self.good) < 2:
+        if (
+            not self.bound_by_memory
+            or top < GROWS_LAST * last.size
+            or top > 16 * last.size
+            or len(self.good) < 2
+        ):
             return None
         a, b = self.time()
         return nice(top) if (a + b * top) / 1000 < PROBE_S / 15 else None
@@ -149,14 +179,19 @@ class Ladder:
         x = sum(w * p.size for w, p in zip(weights, good, strict=True)) / total
         y = sum(w * p.ms for w, p in zip(weights, good, strict=True)) / total
         spread = sum(w * (p.size - x) ** 2 for w, p in zip(weights, good, strict=True))
-        b = sum(w * (p.size - x) * (p.ms - y) for w, p in zip(weights, good, strict=True)) / spread if spread else 0.0
+        b = (
+            sum(w * (p.size - x) * (p.ms - y) for w, p in zip(weights, good, strict=True)) / spread
+            if spread
+            else 0.0
+        )
         return max(0.0, y - b * x), b
 
     def fastest(self) -> Point:
         return max(self.good, key=lambda p: p.rate)
 
     def chosen(self) -> Point:
-        """The smallest size whose rate is as good as the best one's; not one that leaves no memory to spare, if there are others."""
+        """The smallest size whose rate is as good as the best one's;
+        not one that leaves no memory to spare, if there are others."""
         fit = [p for p in self.good if not self.cap or p.peak <= USE * self.cap] or self.good[:1]
         best = max(p.rate for p in fit)
         return next(p for p in fit if p.rate >= NEAR * best)
@@ -198,7 +233,11 @@ def answer(ladder: Ladder, told: dict[str, Any]) -> Answer:
     good = ladder.good
     out = Answer(points=list(ladder.points), cap=ladder.cap, samples=ladder.samples, **told)
     if not good:
-        out.refused = out.refused or f"no size ran: {ladder.points[-1].why}" if ladder.points else out.refused or "nothing was measured"
+        out.refused = (
+            out.refused or f"no size ran: {ladder.points[-1].why}"
+            if ladder.points
+            else out.refused or "nothing was measured"
+        )
         return out
     out.chosen = ladder.chosen()
     tight = [p.size for p in good if ladder.cap and p.peak > USE * ladder.cap]
@@ -214,18 +253,27 @@ def answer(ladder: Ladder, told: dict[str, Any]) -> Answer:
 
 
 def rule(optimizer: str, momentum: float, lr: float | None, times: float) -> str:
-    """How the learning rate goes with a batch `times` as large. Goyal et al. 2017 for SGD, Malladi et al. 2022 for Adam."""
+    """How the learning rate goes with a batch `times` as large. Goyal et al.
+    2017 for SGD, Malladi et al. 2022 for Adam."""
     if times <= 1:
         return ""
     at = "" if lr is None else f": {lr:g} -> {{:.3g}}"
     if optimizer == "SGD":
         scaled = at.format((lr or 0) * min(times, LR_MOST))
-        text = f"learning rate times {min(times, LR_MOST):.3g}{scaled}, with a warm-up over the first epochs (linear rule for SGD)"
+        text = (
+            f"learning rate times {min(times, LR_MOST):.3g}{scaled}, with a warm-up over the first epochs "
+            "(linear rule for SGD)"
+        )
     elif optimizer in _ADAMS:
         scaled = at.format((lr or 0) * math.sqrt(min(times, LR_MOST)))
-        text = f"learning rate times {math.sqrt(min(times, LR_MOST)):.3g}{scaled} (square root rule for {optimizer})"
+        text = (
+            f"learning rate times {math.sqrt(min(times, LR_MOST)):.3g}{scaled} (square root rule for "
+            f"{optimizer})"
+        )
     else:
-        return f"no rule is known for the learning rate of {optimizer or 'this optimizer'}: search for it again"
+        return (
+            f"no rule is known for the learning rate of {optimizer or 'this optimizer'}: search for it again"
+        )
     if times > LR_MOST:
         text += f"; no rule is known for more than {LR_MOST} times the batch"
     return text
@@ -247,12 +295,18 @@ def lines(out: Answer) -> list[str]:
         how = "this size ran" if out.seen else "estimated from smaller batches, not tried"
         said.append(f"Largest that fits into {format_size(out.cap)}: about {out.largest} ({how}).")
     elif out.samples is not None and out.largest >= out.samples // LEAST_STEPS > 0:
-        said.append(f"The data set limits the batch before memory does: with {out.largest} of {out.samples:,} samples per batch, "
-                    f"an epoch has {LEAST_STEPS} steps.")
+        said.append(
+            f"The data set limits the batch before memory does: with {out.largest} of {out.samples:,} "
+            "samples per batch, "
+            f"an epoch has {LEAST_STEPS} steps."
+        )
     if out.varied:
         said.append("Samples differ in length; the memory is that of the longest samples seen.")
     if own and out.floor < 0.05 and chosen.size == own.size:
-        said.append(f"All but {out.floor:.0%} of the time of a step grows with the batch, so a larger batch does not help.")
+        said.append(
+            f"All but {out.floor:.0%} of the time of a step grows with the batch, so a larger batch does "
+            "not help."
+        )
     times = chosen.size / out.own if out.own else 1.0
     if times > 1:
         said += _about_training(out, times)
@@ -261,26 +315,44 @@ def lines(out: Answer) -> list[str]:
 
 def _verdict(out: Answer, chosen: Point, own: Point | None) -> str:
     if own is None:
-        return f"Your batch of {out.own} does not run here ({out.points[0].why}); {chosen.size} does, with {chosen.rate:,.0f} samples/s."
+        return (
+            f"Your batch of {out.own} does not run here ({out.points[0].why}); "
+            f"{chosen.size} does, with {chosen.rate:,.0f} samples/s."
+        )
     if chosen.size == own.size:
         return f"Your batch of {own.size} is right: larger batches train hardly more samples per second."
-    return (f"Batch {chosen.size} instead of {own.size}: {chosen.rate / own.rate:.2f}x the samples per second "
-            f"({own.rate:,.0f} -> {chosen.rate:,.0f}), {format_size(chosen.peak)} of memory.")
+    return (
+        f"Batch {chosen.size} instead of {own.size}: {chosen.rate / own.rate:.2f}x the samples per second "
+        f"({own.rate:,.0f} -> {chosen.rate:,.0f}), {format_size(chosen.peak)} of memory."
+    )
 
 
 def _about_training(out: Answer, times: float) -> list[str]:
-    text = [f"A larger batch changes the training: {times:.3g} times fewer steps per epoch. Nothing was changed. If you use it:",
-            f"  {rule(out.optimizer, out.momentum, out.lr, times)}"]
+    text = [
+        (
+            f"A larger batch changes the training: {times:.3g} times fewer steps per epoch. "
+            "Nothing was changed. If you use it:"
+        ),
+        f"  {rule(out.optimizer, out.momentum, out.lr, times)}",
+    ]
     if times > LR_MOST:
-        text.append(f"  start with {nice(LR_MOST * out.own)} ({LR_MOST} times yours), and check the loss before you continue")
+        text.append(
+            f"  start with {nice(LR_MOST * out.own)} ({LR_MOST} times yours), and check the loss before "
+            "you continue"
+        )
     if out.pairs:
-        text.append("  the loss depends on which samples share a batch, so another batch size changes the loss")
+        text.append(
+            "  the loss depends on which samples share a batch, so another batch size changes the loss"
+        )
     text.append("  count schedules and warm-ups in samples, not in steps")
     size = out.chosen.size if out.chosen else 0
     if out.accumulated > 1:
         fewer = max(1, round(out.accumulated / times))
-        text.append(f"  you accumulate {out.accumulated} batches: {fewer} batches of {size} keep the effective batch and the "
-                    "learning rate; BatchNorm sees the larger batch")
+        text.append(
+            f"  you accumulate {out.accumulated} batches: {fewer} batches of {size} keep the effective "
+            "batch and the "
+            "learning rate; BatchNorm sees the larger batch"
+        )
     else:
         text.append(f"  the effective batch of one optimizer step would be {size}, not {out.own}")
     return text
@@ -289,21 +361,42 @@ def _about_training(out: Answer, times: float) -> list[str]:
 def as_json(out: Answer) -> dict[str, Any]:
     """For `--json`."""
     return {
-        "own": out.own, "chosen": out.chosen.size if out.chosen else None, "largest": out.largest, "largest_seen": out.seen,
-        "bound_by_memory": out.bound_by_memory, "cap_bytes": out.cap, "refused": out.refused, "seconds": round(out.seconds, 1),
-        "optimizer": out.optimizer, "lr": out.lr, "accumulated": out.accumulated,
-        "lr_rule": rule(out.optimizer, out.momentum, out.lr, out.chosen.size / out.own) if out.chosen and out.own else "",
-        "probes": [{"size": p.size, "ms": p.ms, "rate": p.rate, "peak_bytes": p.peak, "failed": p.why or None} for p in out.points],
+        "own": out.own,
+        "chosen": out.chosen.size if out.chosen else None,
+        "largest": out.largest,
+        "largest_seen": out.seen,
+        "bound_by_memory": out.bound_by_memory,
+        "cap_bytes": out.cap,
+        "refused": out.refused,
+        "seconds": round(out.seconds, 1),
+        "optimizer": out.optimizer,
+        "lr": out.lr,
+        "accumulated": out.accumulated,
+        "lr_rule": rule(out.optimizer, out.momentum, out.lr, out.chosen.size / out.own)
+        if out.chosen and out.own
+        else "",
+        "probes": [
+            {"size": p.size, "ms": p.ms, "rate": p.rate, "peak_bytes": p.peak, "failed": p.why or None}
+            for p in out.points
+        ],
     }
 
 
 # ---- probes
 
-def largest(command: Command, *, parent: Path, cap_bytes: int = 0, most: int = MOST, settings: dict | None = None,
-            say: Callable[[str], None] = lambda text: None) -> Answer:
+def largest(
+    command: Command,
+    *,
+    parent: Path,
+    cap_bytes: int = 0,
+    most: int = MOST,
+    settings: dict | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Answer:
     """Try sizes of the batch in the user's own script. The only entry for `stoker tune --batch`.
 
-    cap_bytes: what the script may take; 0: a share of what is free. parent: folder for the rooms. Never raises for what the script does;
+    cap_bytes: what the script may take; 0: a share of what is free. parent: folder for the rooms. Never
+        raises for what the script does;
     KeyboardInterrupt goes through, with everything ended.
     """
     began = time.monotonic()
@@ -318,7 +411,10 @@ def largest(command: Command, *, parent: Path, cap_bytes: int = 0, most: int = M
             if point is None:
                 break
             ladder.points.append(point)
-            say(f"batch of {point.size}: {point.why or f'{point.rate:,.0f} samples/s, {format_size(point.peak)}'}")
+            say(
+                f"batch of {point.size}: "
+                f"{point.why or f'{point.rate:,.0f} samples/s, {format_size(point.peak)}'}"
+            )
             if len(ladder.points) == 2 and not point.ok and not point.memory and ladder.good:
                 probes.told["refused"] = f"the script does not run with another batch size: {point.why}"
                 break
@@ -335,8 +431,16 @@ def largest(command: Command, *, parent: Path, cap_bytes: int = 0, most: int = M
 class _Probes:
     """Starts processes and asks them for sizes; a new one after each that failed."""
 
-    def __init__(self, command: Command, parent: Path, ladder: Ladder, settings: dict, say: Callable[[str], None]) -> None:
-        self._command, self._parent, self._ladder, self._settings, self._say = command, parent, ladder, settings, say
+    def __init__(
+        self, command: Command, parent: Path, ladder: Ladder, settings: dict, say: Callable[[str], None]
+    ) -> None:
+        self._command, self._parent, self._ladder, self._settings, self._say = (
+            command,
+            parent,
+            ladder,
+            settings,
+            say,
+        )
         self._trial: Trial | None = None
         self._cap: Cap | None = None
         self._began = 0.0
@@ -352,8 +456,10 @@ class _Probes:
         """What came of one size; None when the script cannot be tried at all (`told["refused"]`)."""
         grown = self._trial is not None and size > self._size
         point, heard = self._ask(size)
-        over = point is not None and point.why == _OVER and not heard.get("began")  # the script came to its end before this size
-        if over or (point is not None and point.memory and grown):  # or what the last size held was still there
+        # the script came to its end before this size
+        over = point is not None and point.why == _OVER and not heard.get("began")
+        # or what the last size held was still there
+        if over or (point is not None and point.memory and grown):
             point, _ = self._ask(size)  # once more from its beginning
         return point
 
@@ -366,7 +472,9 @@ class _Probes:
             with open(self._trial.room / SIZES, "a", encoding="utf-8") as f:
                 f.write(f"{size}\n")
         heard: dict[str, Any] = {}
-        limit = time.monotonic() - self._began + PROBE_S + (START_S if fresh else 0) + 20 * self._expected(size)
+        limit = (
+            time.monotonic() - self._began + PROBE_S + (START_S if fresh else 0) + 20 * self._expected(size)
+        )
         ended = self._trial.wait(limit, start_s=START_S, until=lambda: self._hear(heard))
         point = self._point(size, heard, ended)
         if ended is not None or point is None or not point.ok:
@@ -380,8 +488,17 @@ class _Probes:
 
     def _start(self, size: int) -> None:
         self.end()
-        order = {"mode": "batch", "settings": self._settings, "batch": {"size": size, "cap_bytes": self._ladder.cap}}
-        self._trial, self._began, self._read, self._looked = Trial(self._command, order, self._parent), time.monotonic(), 0, 0.0
+        order = {
+            "mode": "batch",
+            "settings": self._settings,
+            "batch": {"size": size, "cap_bytes": self._ladder.cap},
+        }
+        self._trial, self._began, self._read, self._looked = (
+            Trial(self._command, order, self._parent),
+            time.monotonic(),
+            0,
+            0.0,
+        )
         self._trial.start()
         self._cap = Cap(self._trial.pid, int(self._ladder.cap * 1.05))
 
@@ -412,9 +529,15 @@ class _Probes:
         if not size and heard.get("asked"):
             size = self.told["own"] = heard["asked"]
         if "ms" in heard and not self._over:
-            peak = max(heard.get("peak", 0), heard.get("evaluated", 0), 0 if heard.get("cuda") else self._peak)
+            peak = max(
+                heard.get("peak", 0), heard.get("evaluated", 0), 0 if heard.get("cuda") else self._peak
+            )
             if heard.get("retries"):
-                return Point(size, why="the allocator had to free memory and retry: too close to the limit", memory=True)
+                return Point(
+                    size,
+                    why="the allocator had to free memory and retry: too close to the limit",
+                    memory=True,
+                )
             return Point(size, heard["ms"], peak)
         if "oom" in heard or self._over:
             return Point(size, why="out of memory", memory=True)

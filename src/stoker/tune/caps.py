@@ -1,4 +1,5 @@
-"""A limit on the memory of a started process and all that comes from it: a control group where we may make one, version 2 or 1."""
+"""A limit on the memory of a started process and all that comes from it:
+a control group where we may make one, version 2 or 1."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ CLEAR_S = 2.0
 
 
 class Cap:
-    """`pid` and its children get at most so many bytes. `kind` "" : no group could be made, and somebody has to look."""
+    """`pid` and its children get at most so many bytes. `kind` "" :
+    no group could be made, and somebody has to look."""
 
     def __init__(self, pid: int, most: int, root: Path = ROOT) -> None:
         self.kind, self._folder = "", None
@@ -73,9 +75,16 @@ def _words(path: Path) -> list[str]:
 
 
 def available() -> int:
-    """Bytes that could be taken now without pushing others out: of the machine and of our control group, the smaller."""
-    free = next((int(line.split()[1]) * 1024 for line in _lines("/proc/meminfo") if line.startswith("MemAvailable:")), 1 << 30)
-    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+    """Bytes that could be taken now without pushing others out:
+    of the machine and of our control group, the smaller."""
+    free = next(
+        (int(line.split()[1]) * 1024 for line in _lines("/proc/meminfo") if line.startswith("MemAvailable:")),
+        1 << 30,
+    )
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
         try:
             most = (ROOT / limit).read_text().strip()
             if most != "max":
@@ -86,8 +95,9 @@ def available() -> int:
 
 
 def resident(pids: Iterable[int], above: int = 0) -> int:
-    """Bytes of these processes. Pages that several have are shared out among them; that takes the kernel a while, so it is not asked
-    unless the plain sum, in which they count for each, is above `above`."""
+    """Bytes of these processes. Pages that several have are shared out among them;
+    that takes the kernel a while, so it is not asked unless the plain sum, in which they count for each, is
+    above `above`."""
     pids = list(pids)
     total = sum(_pages(pid) for pid in pids)
     if len(pids) < 2 or total <= above:
@@ -104,7 +114,14 @@ def _pages(pid: int) -> int:
 
 
 def _proportional(pid: int) -> int:
-    return next((int(line.split()[1]) * 1024 for line in _lines(f"/proc/{pid}/smaps_rollup") if line.startswith("Pss:")), 0)
+    return next(
+        (
+            int(line.split()[1]) * 1024
+            for line in _lines(f"/proc/{pid}/smaps_rollup")
+            if line.startswith("Pss:")
+        ),
+        0,
+    )
 
 
 def _lines(path: str) -> list[str]:

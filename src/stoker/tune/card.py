@@ -25,7 +25,8 @@ LOOK_S = 0.4  # how long "now" is looked at
 FASTER = 1.15  # a bf16 product must be so much faster to count as of use
 _MARK = "stoker-card:"
 
-# Runs in the user's interpreter (3.9 on), with the user's torch. Bounded in time: each product is repeated until its time is up.
+# Runs in the user's interpreter (3.9 on), with the user's torch. Bounded in time: each product is repeated
+# until its time is up.
 _PROGRAM = r"""
 import json, time
 import torch
@@ -64,11 +65,15 @@ print("\nstoker-card:" + json.dumps(out))
 
 
 def card(where: Home, command: Command) -> dict:
-    """The card of this machine with `now` in it; measured anew when there is none, it is old, or the machine is another.
+    """The card of this machine with `now` in it;
+    measured anew when there is none, it is old, or the machine is another.
 
-    Keys are left out where nothing could be measured: `cores` (ours, by affinity and quota), `machine_cores`, `memory_bytes` (that we may
-    use), `shm_bytes` (free), `files_limit`, `memcpy_gbs`, `file_us`, `read_mbs` (in the script's folder), `matmul` {"float32", "bf16":
-    GFLOP/s, "first_ms", "threads"}, `bf16` (is it faster), `gpu`, `gpu_names`, `gpu_matmul`, `torch`, `now` (see `now`).
+    Keys are left out where nothing could be measured:
+    `cores` (ours, by affinity and quota), `machine_cores`, `memory_bytes` (that we may use), `shm_bytes`
+    (free), `files_limit`, `memcpy_gbs`, `file_us`, `read_mbs` (in the script's folder),
+    `matmul` {"float32", "bf16":
+    GFLOP/s, "first_ms", "threads"}, `bf16` (is it faster), `gpu`, `gpu_names`, `gpu_matmul`, `torch`,
+    `now` (see `now`).
     """
     limits = read_limits(dict(command.env))
     place = where.tune / f"card-{_key(command)}.json"
@@ -77,7 +82,12 @@ def card(where: Home, command: Command) -> dict:
         kept = {"at": time.time(), "memcpy_gbs": memcpy_gbs(), **_products(command)}
         with contextlib.suppress(OSError):
             write_private(place, kept)
-    return {**kept, **limits, **storage(command.script.parent if command.script else command.folder), "now": now(limits["cores"])}
+    return {
+        **kept,
+        **limits,
+        **storage(command.script.parent if command.script else command.folder),
+        "now": now(limits["cores"]),
+    }
 
 
 def read_limits(env: dict[str, str]) -> dict:
@@ -86,7 +96,11 @@ def read_limits(env: dict[str, str]) -> dict:
     quota = machine.cpu_quota()
     info = _meminfo()
     limit = min(filter(None, (machine.memory_limit(), info.get("MemTotal"))), default=0)
-    found: dict = {"cores": min(mine, quota) if quota else mine, "machine_cores": os.cpu_count() or 1, "memory_bytes": limit}
+    found: dict = {
+        "cores": min(mine, quota) if quota else mine,
+        "machine_cores": os.cpu_count() or 1,
+        "memory_bytes": limit,
+    }
     if "MemAvailable" in info:
         found["memory_free"] = min(info["MemAvailable"], limit or info["MemAvailable"])
     with contextlib.suppress(OSError):
@@ -110,7 +124,8 @@ def memcpy_gbs() -> float:
 
 
 def storage(folder: Path) -> dict:
-    """Reading as it is in the script's folder: `file_us` for one small file, `read_mbs` for a large one. Only what lies there is read."""
+    """Reading as it is in the script's folder: `file_us` for one small file, `read_mbs` for a large one.
+    Only what lies there is read."""
     small, large = _files(folder)
     found = {}
     if len(small) >= 5:
@@ -122,13 +137,20 @@ def storage(folder: Path) -> dict:
 
 
 def now(cores: float) -> dict:
-    """Who is busy here at this moment: `busy` (share of our cores that others use), `who` [[name, cores]], `load1`, `psi_cpu`, `steal`."""
+    """Who is busy here at this moment: `busy` (share of our cores that others use), `who` [[name, cores]],
+    `load1`, `psi_cpu`, `steal`."""
     watch = procs.Watch([])
     time.sleep(LOOK_S)
     load = watch.load()
-    who = sorted(((name, round(s / load.wall_s, 2)) for name, s in load.who.items() if s > 0.05 * load.wall_s), key=lambda each: -each[1])
-    found = {"busy": round(min(1.0, load.foreign_s / load.wall_s / cores), 3), "who": [list(each) for each in who[:5]],
-             "steal": round(load.steal_s / load.wall_s, 3)}
+    who = sorted(
+        ((name, round(s / load.wall_s, 2)) for name, s in load.who.items() if s > 0.05 * load.wall_s),
+        key=lambda each: -each[1],
+    )
+    found = {
+        "busy": round(min(1.0, load.foreign_s / load.wall_s / cores), 3),
+        "who": [list(each) for each in who[:5]],
+        "steal": round(load.steal_s / load.wall_s, 3),
+    }
     with contextlib.suppress(OSError):
         found["load1"] = os.getloadavg()[0]
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -148,11 +170,22 @@ def write_private(place: Path, body: object) -> None:
 
 
 def machine_key() -> str:
-    """Tells this machine from another one with the same home folder; the same after a reboot. Only files are read."""
+    """Tells this machine from another one with the same home folder; the same after a reboot.
+    Only files are read."""
     mine, quota = float(len(os.sched_getaffinity(0))), machine.cpu_quota()
     memory = min(filter(None, (machine.memory_limit(), _meminfo().get("MemTotal"))), default=0)
-    gpus = sorted(_model(path.read_text("utf-8", "replace"), "Model") for path in Path("/proc/driver/nvidia/gpus").glob("*/information"))
-    what = [os.uname().nodename, min(mine, quota) if quota else mine, os.cpu_count(), memory >> 28, gpus, _cpu_model()]
+    gpus = sorted(
+        _model(path.read_text("utf-8", "replace"), "Model")
+        for path in Path("/proc/driver/nvidia/gpus").glob("*/information")
+    )
+    what = [
+        os.uname().nodename,
+        min(mine, quota) if quota else mine,
+        os.cpu_count(),
+        memory >> 28,
+        gpus,
+        _cpu_model(),
+    ]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
 
@@ -181,7 +214,9 @@ def _products(command: Command) -> dict:
         if line.startswith(_MARK):
             body = json.loads(line.removeprefix(_MARK))
             for table in (body["matmul"], body.get("gpu_matmul") or {}):
-                table |= {name: round(table[name], 1) for name in ("float32", "bf16", "first_ms") if name in table}
+                table |= {
+                    name: round(table[name], 1) for name in ("float32", "bf16", "first_ms") if name in table
+                }
             product = body.get("gpu_matmul") or body["matmul"]
             if "bf16" in product and "float32" in product:
                 body["bf16"] = product["bf16"] > FASTER * product["float32"]
@@ -194,7 +229,11 @@ def _files(folder: Path) -> tuple[list[Path], Path | None]:
     small: list[Path] = []
     large, size, seen = None, 8 << 20, 0
     for root, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "__")) and name not in ("venv", "node_modules"))
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith((".", "__")) and name not in ("venv", "node_modules")
+        )
         for name in names:
             path, seen = Path(root, name), seen + 1
             with contextlib.suppress(OSError):

@@ -1,4 +1,5 @@
-"""From single actions to the few whole settings that are worth a race, and from a race to the one that is kept. Pure."""
+"""From single actions to the few whole settings that are worth a race,
+and from a race to the one that is kept. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ MEASURED = 0.8  # an action with less chance has a forecast of the models, not o
 WORTH = 0.97  # a forecast above this is not worth a race
 KEPT_BELOW = 0.97  # the least that is kept: 3 % less time, and surely some
 NEARLY = 1.02  # within that of the best, the simpler one is taken
-FIRST_EPOCH = 1.04  # a race meets kept samples warm; a training fills them in its first epoch, and holds the memory for all of them
+# a race meets kept samples warm; a training fills them in its first epoch,
+# and holds the memory for all of them
+FIRST_EPOCH = 1.04
 RISK_ORDER = "ABC"
 
 
@@ -41,7 +44,8 @@ def merged(settings: Mapping, change: Mapping) -> dict:
 
 
 def without(candidate: Candidate, left: Collection[str]) -> Candidate | None:
-    """The candidate less what the hooks left as the script has it ("train.py:12#0 workers", "fused"); None if nothing of it remains."""
+    """The candidate less what the hooks left as the script has it ("train.py:12#0 workers", "fused");
+    None if nothing of it remains."""
     def less(settings: Mapping) -> dict:
         out = {key: value for key, value in settings.items() if key != "loaders" and key not in left}
         loaders = {name: {knob: value for knob, value in knobs.items() if f"{name} {knob}" not in left}
@@ -54,7 +58,14 @@ def without(candidate: Candidate, left: Collection[str]) -> Candidate | None:
 
 def usable(actions: Sequence[Action], allowed: Collection[str]) -> list[Action]:
     """The actions that may be raced: settings that promise something, class C only where it was allowed."""
-    return [a for a in actions if a.cure == "setting" and a.settings and a.ratio.value < WORTH and (a.risk != "C" or permits(a, allowed))]
+    return [
+        a
+        for a in actions
+        if a.cure == "setting"
+        and a.settings
+        and a.ratio.value < WORTH
+        and (a.risk != "C" or permits(a, allowed))
+    ]
 
 
 def permits(action: Action, allowed: Collection[str]) -> bool:
@@ -65,8 +76,9 @@ def permits(action: Action, allowed: Collection[str]) -> bool:
 def candidates(actions: Sequence[Action], allowed: Collection[str], most: int = 3) -> list[Candidate]:
     """At most so many, the best forecast first.
 
-    Knobs of loaders and knobs of the computation are nearly separable: the best of each side go together; beside that the other ways
-    to feed, and the same without what is of class C, to fall back on.
+    Knobs of loaders and knobs of the computation are nearly separable:
+    the best of each side go together; beside that the other ways to feed, and the same without what is of
+    class C, to fall back on.
     """
     good = sorted(usable(actions, allowed), key=lambda a: a.ratio.value)
     feeding = [a for a in good if "loaders" in a.settings]
@@ -83,8 +95,8 @@ def candidates(actions: Sequence[Action], allowed: Collection[str], most: int = 
 
 
 def _fallback(ranked: list[Candidate], most: int) -> list[Candidate]:
-    """The first ones; where all of them are of class C, or rest on an action whose forecast was not measured, the best one that does not
-    takes the last place."""
+    """The first ones; where all of them are of class C, or rest on an action whose forecast was not measured,
+    the best one that does not takes the last place."""
     chosen = ranked[:most]
     for doubtful in (_critical, _guessed):
         if chosen and all(doubtful(c) for c in chosen):
@@ -102,10 +114,15 @@ def _guessed(candidate: Candidate) -> bool:
 
 
 def _ways(feeding: list[Action]) -> list[tuple[Action, ...]]:
-    """Ways to feed: each by itself, and those that turn different knobs of one loader together (workers that fetch whole batches)."""
+    """Ways to feed: each by itself, and those that turn different knobs of one loader together (workers that
+    fetch whole batches)."""
     ways: list[tuple[Action, ...]] = [(a,) for a in feeding]
     for a, b in itertools.combinations(feeding, 2):
-        if not _same_knob(a, b) and "cache" not in (a.name, b.name) and not (_no_workers(a, b) or _no_workers(b, a)):
+        if (
+            not _same_knob(a, b)
+            and "cache" not in (a.name, b.name)
+            and not (_no_workers(a, b) or _no_workers(b, a))
+        ):
             ways.append((a, b))  # a cache by itself: each worker would have one of its own
     return sorted(ways, key=_forecast)
 
@@ -133,8 +150,8 @@ def _compatible(actions: Sequence[Action]) -> list[Action]:
 
 
 def _forecast(actions: Sequence[Action]) -> float:
-    """Of all together. What they save overlaps (two ways to feed, two ways to compute the same product): the best one counts whole, of
-    each further one the root of its ratio."""
+    """Of all together. What they save overlaps (two ways to feed, two ways to compute the same product):
+    the best one counts whole, of each further one the root of its ratio."""
     best, *others = sorted(a.ratio.value for a in actions) or [1.0]
     return max(0.01, best * math.sqrt(math.prod(min(1.0, other) for other in others)))
 
@@ -152,7 +169,8 @@ def helps(ratio: Interval | None) -> bool:
 
 
 def winner(raced: Sequence[tuple[Candidate, Result]]) -> tuple[Candidate, Interval] | None:
-    """The one to keep: the fastest that is surely faster; of nearly equal ones the one of the lower class, then the one that does less."""
+    """The one to keep: the fastest that is surely faster;
+    of nearly equal ones the one of the lower class, then the one that does less."""
     good = [(c, r.ratio) for c, r in raced if not r.died and helps(r.ratio)]
     if not good:
         return None

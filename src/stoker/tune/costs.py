@@ -1,6 +1,8 @@
-"""What the script itself does in each step beside computing: waiting for the device, printing, saving, sweeping, looping in Python. Pure.
+"""What the script itself does in each step beside computing:
+waiting for the device, printing, saving, sweeping, looping in Python. Pure.
 
-The shares are the sampler's, by line; the doctor's lints and the places of the lines say what they are. The clock knows some of them too.
+The shares are the sampler's, by line; the doctor's lints and the places of the lines say what they are.
+The clock knows some of them too.
 """
 
 from __future__ import annotations
@@ -16,15 +18,23 @@ from stoker.tune.view import Line, View
 MANY_TENSORS = 40  # parameters from which on an optimizer's loop over them shows
 
 _SYNC = re.compile(
-    r"(^|\.)(item|tolist|nonzero|__float__|__int__|__bool__|__index__|__format__|__repr__|synchronize|equal|allclose)$|^(float|int|bool)$")
+    r"(^|\.)(item|tolist|nonzero|__float__|__int__|__bool__|__index__|__format__|__repr__|synchronize|equal|allclose)$|^(float|int|bool)$"
+)
 _OUT = re.compile(r"(^|\.)(cpu|numpy|__array__)$")
 _SWEEP = re.compile(r"(^|\.)(gc\.collect|empty_cache|malloc_trim|reset_peak_memory_stats)$|^gc\.")
 _SAVE = re.compile(
-    r"(^|\.)(torch\.save|save_file|save_pretrained|save_checkpoint|(pickle|joblib|dill|cloudpickle)\.dump|savez?(_compressed)?|fsync)$")
-_LOG = re.compile(r"(^|\.)(print|add_scalars?|add_histogram|add_image|log|log_metrics?|set_postfix|set_description|flush|writerows?|write"
-                  r"|writelines|json\.dumps?|execute|commit|savefig|imsave)$|^logging\.")
-_LAYOUT = re.compile(r"(^|\.)(contiguous|permute|transpose|clone|movedim|swapaxes|ascontiguousarray|reshape|as_strided|copy_)$")
-_COPIES = re.compile(r"(^|\.)(deepcopy|replicate|scatter|gather|parallel_apply|data_parallel|load_state_dict|DataParallel\S*)$")
+    r"(^|\.)(torch\.save|save_file|save_pretrained|save_checkpoint|(pickle|joblib|dill|cloudpickle)\.dump|savez?(_compressed)?|fsync)$"
+)
+_LOG = re.compile(
+    r"(^|\.)(print|add_scalars?|add_histogram|add_image|log|log_metrics?|set_postfix|set_description|flush|writerows?|write"
+    r"|writelines|json\.dumps?|execute|commit|savefig|imsave)$|^logging\."
+)
+_LAYOUT = re.compile(
+    r"(^|\.)(contiguous|permute|transpose|clone|movedim|swapaxes|ascontiguousarray|reshape|as_strided|copy_)$"
+)
+_COPIES = re.compile(
+    r"(^|\.)(deepcopy|replicate|scatter|gather|parallel_apply|data_parallel|load_state_dict|DataParallel\S*)$"
+)
 _DONE_TOO_OFTEN = ("cleanup", "checkpoint", "validation", "logging")  # to be seen where the loop asks for it
 _FILLS = re.compile(r"set_to_none\s*=\s*False|\.grad(\.data)?\.(zero_|fill_)")
 _WEIGHT = {"zero_grad": 1.7}  # the zeros are read again, as backward adds to them
@@ -33,7 +43,8 @@ _ZERO = re.compile(r"(^|\.)(zero_grad|zero_|fill_)$")
 
 def causes(view: View, reading: Reading) -> Iterator[Cause]:
     """Causes among the script's own lines, each with its share of the step."""
-    beside = [line for line in view.lines if line.kind not in ("data", "start")]  # what makes a batch is feeding's
+    # what makes a batch is feeding's
+    beside = [line for line in view.lines if line.kind not in ("data", "start")]
     lines = [(line, reading.along(line.file, line.line, line.path)) for line in beside]
     yield from _waits(view, reading, lines)
     for row in (
@@ -53,14 +64,19 @@ def causes(view: View, reading: Reading) -> Iterator[Cause]:
 Placed = list[tuple[Line, Place]]
 
 
-def _of(view: View, reading: Reading, lines: Placed, row: tuple[str, Callable[[Line, Place], bool], str]) -> Iterator[Cause]:
+def _of(
+    view: View, reading: Reading, lines: Placed, row: tuple[str, Callable[[Line, Place], bool], str]
+) -> Iterator[Cause]:
     name, test, text = row
     found = [(line, place) for line, place in lines if test(line, place)]
     by_clock = {"checkpoint": "save", "logging": "log", "validation": "evaluation"}.get(name)
     sampled = _WEIGHT.get(name, 1.0) * sum(line.own for line, _ in found)
     if name == "time_loop" and (ahead := view.clock_share("forward")):
-        sampled *= 0.85 * (1 + view.clock_share("backward") / ahead)  # what was done step by step goes back step by step
-    if name == "zero_grad" and not (view.flags.get("zero_fill") or any(_FILLS.search(place.text) for _, place in found)):
+        # what was done step by step goes back step by step
+        sampled *= 0.85 * (1 + view.clock_share("backward") / ahead)
+    if name == "zero_grad" and not (
+        view.flags.get("zero_fill") or any(_FILLS.search(place.text) for _, place in found)
+    ):
         return  # dropping them takes a moment too
     clock = view.clock_share(by_clock) if by_clock else 0.0
     if name == "validation" and not any(place.in_step for _, place in found):
@@ -70,11 +86,17 @@ def _of(view: View, reading: Reading, lines: Placed, row: tuple[str, Callable[[L
         return
     top = max(found, key=lambda f: f[0].own)[0] if found else None
     wide = 2 * (sampled * (1 - sampled) / max(view.sampled, 1)) ** 0.5 if view.sampled else 0.2 * share
-    yield Cause(name, f"{text}: {share:.0%} of the time.", Range(share, max(0.0, share - wide), min(1.0, share + wide)),
-                "clock" if clock > sampled else "sampler", *(_where(top, reading, name in _DONE_TOO_OFTEN) if top else ("", 0)))
+    yield Cause(
+        name,
+        f"{text}: {share:.0%} of the time.",
+        Range(share, max(0.0, share - wide), min(1.0, share + wide)),
+        "clock" if clock > sampled else "sampler",
+        *(_where(top, reading, name in _DONE_TOO_OFTEN) if top else ("", 0)),
+    )
 
 
-# --- waiting for the device --------------------------------------------------------------------------------------------------
+# --- waiting for the device
+# --------------------------------------------------------------------------------------------------
 
 def _waits(view: View, reading: Reading, lines: Placed) -> Iterator[Cause]:
     """A wait for the device costs at most what the host could have done meanwhile."""
@@ -85,17 +107,34 @@ def _waits(view: View, reading: Reading, lines: Placed) -> Iterator[Cause]:
     share = min(wait, 1 - wait)
     out = sum(line.own for line, place in taken if _calls(_OUT, line, place))
     trip = reading.lint("cpu-round-trip")
-    name = "ping_pong" if out >= 0.5 * wait or (trip and any(line.line in trip.lines for line, _ in taken)) else "sync"
+    name = (
+        "ping_pong"
+        if out >= 0.5 * wait or (trip and any(line.line in trip.lines for line, _ in taken))
+        else "sync"
+    )
     if name == "ping_pong":
         share = max(share, min(wait, 0.5))
     top = max(taken, key=lambda t: t[0].own)[0]
-    what = "Tensors are copied from the device to the host and back" if name == "ping_pong" else "The host waits for the device"
-    yield Cause(name, f"{what} in each step: {wait:.0%} of the time is spent there, and up to {share:.0%} of the step could be overlapped.",
-                Range(share, 0.5 * share, min(1.0, 1.3 * share)), "sampler", *_where(top, reading))
+    what = (
+        "Tensors are copied from the device to the host and back"
+        if name == "ping_pong"
+        else "The host waits for the device"
+    )
+    yield Cause(
+        name,
+        (
+            f"{what} in each step: {wait:.0%} of the time is spent there, and up to {share:.0%} of the "
+            "step could be overlapped."
+        ),
+        Range(share, 0.5 * share, min(1.0, 1.3 * share)),
+        "sampler",
+        *_where(top, reading),
+    )
 
 
 def _where(line: Line, reading: Reading, outermost: bool = False) -> tuple[str, int]:
-    """The line to look at: the innermost (or outermost) one on the path that runs within the training loop; else where the time goes."""
+    """The line to look at: the innermost (or outermost) one on the path that runs within the training loop;
+    else where the time goes."""
     for file, number in line.path if outermost else reversed(line.path):
         if reading.place(file, number).in_step:
             return file, number
@@ -107,10 +146,17 @@ def _calls(pattern: re.Pattern[str], line: Line, place: Place) -> bool:
     return bool(pattern.search(line.call)) or any(pattern.search(name) for name in place.chain)
 
 
-# --- what the lines are ------------------------------------------------------------------------------------------------------
+# --- what the lines are
+# ------------------------------------------------------------------------------------------------------
 
 def _syncs(line: Line, place: Place) -> bool:
-    if (place.text and not place.in_step) or place.seldom or place.reports or "parameters" in place.loops or _sweeps(line, place):
+    if (
+        (place.text and not place.in_step)
+        or place.seldom
+        or place.reports
+        or "parameters" in place.loops
+        or _sweeps(line, place)
+    ):
         return False
     return _calls(_SYNC, line, place) or _calls(_OUT, line, place) or (place.asks and not line.call)
 
@@ -120,8 +166,11 @@ def _sweeps(line: Line, place: Place) -> bool:
 
 
 def _saves(line: Line, place: Place) -> bool:
-    kept = _calls(_COPIES, line, place) and "state_dict" in place.text and "load_state" not in place.text  # the best weights so far
-    return line.kind == "save" or ((kept or _calls(_SAVE, line, place)) and line.kind not in ("forward", "backward"))
+    # the best weights so far
+    kept = _calls(_COPIES, line, place) and "state_dict" in place.text and "load_state" not in place.text
+    return line.kind == "save" or (
+        (kept or _calls(_SAVE, line, place)) and line.kind not in ("forward", "backward")
+    )
 
 
 def _validates(line: Line, place: Place) -> bool:
@@ -132,11 +181,19 @@ def _validates(line: Line, place: Place) -> bool:
 
 def _logs(line: Line, place: Place) -> bool:
     reports = place.reports or "reports" in place.loops
-    return line.kind == "log" or _calls(_LOG, line, place) or (reports and line.kind not in ("forward", "backward", "data"))
+    return (
+        line.kind == "log"
+        or _calls(_LOG, line, place)
+        or (reports and line.kind not in ("forward", "backward", "data"))
+    )
 
 
 def _copies(line: Line, place: Place) -> bool:
-    named = "replica" in place.text.lower() and line.kind not in ("backward", "optimizer") and "parameters" in place.loops
+    named = (
+        "replica" in place.text.lower()
+        and line.kind not in ("backward", "optimizer")
+        and "parameters" in place.loops
+    )
     return (_calls(_COPIES, line, place) or named) and not _saves(line, place)
 
 
@@ -146,8 +203,15 @@ def _loops_over_parameters(line: Line, place: Place) -> bool:
 
 
 def _loops_over_time(line: Line, place: Place) -> bool:
-    return "time" in place.loops and "parameters" not in place.loops and line.kind in ("forward", "other", "") and (
-        place.forward or place.in_step) and not place.evaluates and not place.reports and not _copies(line, place)
+    return (
+        "time" in place.loops
+        and "parameters" not in place.loops
+        and line.kind in ("forward", "other", "")
+        and (place.forward or place.in_step)
+        and not place.evaluates
+        and not place.reports
+        and not _copies(line, place)
+    )
 
 
 def _zeroes(line: Line, place: Place) -> bool:
@@ -155,5 +219,9 @@ def _zeroes(line: Line, place: Place) -> bool:
 
 
 def _copies_layout(line: Line, place: Place) -> bool:
-    moves = bool(_LAYOUT.search(line.call)) or "rearrange" in line.call or (line.call.endswith(".to") and "memory_format" in place.text)
+    moves = (
+        bool(_LAYOUT.search(line.call))
+        or "rearrange" in line.call
+        or (line.call.endswith(".to") and "memory_format" in place.text)
+    )
     return moves and (place.forward or place.in_step or not place.text)

@@ -1,4 +1,5 @@
-"""Ready diffs for changes that are mechanical: one line, seen in the source. Offered, never applied; "" where the change needs thought."""
+"""Ready diffs for changes that are mechanical: one line, seen in the source. Offered, never applied;
+"" where the change needs thought."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ def _nothing(lines: list[str], line: int, name: str) -> list[str] | None:
 def _item(lines: list[str], line: int, name: str) -> list[str] | None:
     """`total += loss.item()` -> `total += loss.detach()`: the sum stays on the device until it is read."""
     node = _statement(lines, line)
-    sums = isinstance(node, ast.AugAssign) or (isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp))
+    sums = isinstance(node, ast.AugAssign) or (
+        isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp)
+    )
     if not sums or lines[line - 1].count(".item()") != 1:
         return None
     return _with(lines, line, lines[line - 1].replace(".item()", ".detach()"))
@@ -67,7 +70,12 @@ def _seldom(lines: list[str], line: int, name: str) -> list[str] | None:
     indent = re.match(r"\s*", lines[line - 1])[0]
     step = "\t" if indent.endswith("\t") else "    "
     body = [step + text if text.strip() else text for text in lines[line - 1: node.end_lineno]]
-    return [*lines[: line - 1], f"{indent}if {counter} % {EVERY[name]} == 0:\n", *body, *lines[node.end_lineno:]]
+    return [
+        *lines[: line - 1],
+        f"{indent}if {counter} % {EVERY[name]} == 0:\n",
+        *body,
+        *lines[node.end_lineno :],
+    ]
 
 
 def _drop(lines: list[str], line: int, name: str) -> list[str] | None:
@@ -83,13 +91,27 @@ def _detach(lines: list[str], line: int, name: str) -> list[str] | None:
     """`losses.append(loss)` -> `losses.append(loss.detach())`."""
     node = _statement(lines, line)
     call = node.value if isinstance(node, ast.Expr) else None
-    if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") != "append" or not isinstance(call.args[0], ast.Name):
+    if (
+        not isinstance(call, ast.Call)
+        or getattr(call.func, "attr", "") != "append"
+        or not isinstance(call.args[0], ast.Name)
+    ):
         return None
-    return _with(lines, line, lines[line - 1].replace(f"({call.args[0].id})", f"({call.args[0].id}.detach())"))
+    return _with(
+        lines, line, lines[line - 1].replace(f"({call.args[0].id})", f"({call.args[0].id}.detach())")
+    )
 
 
-_CHANGES = {"sync": _item, "cleanup": _without, "anomaly": _without, "logging": _seldom, "checkpoint": _seldom, "validation": _seldom,
-            "zero_grad": _drop, "graph_kept": _detach}
+_CHANGES = {
+    "sync": _item,
+    "cleanup": _without,
+    "anomaly": _without,
+    "logging": _seldom,
+    "checkpoint": _seldom,
+    "validation": _seldom,
+    "zero_grad": _drop,
+    "graph_kept": _detach,
+}
 
 
 def _with(lines: list[str], line: int, new: str) -> list[str]:
@@ -98,7 +120,11 @@ def _with(lines: list[str], line: int, new: str) -> list[str]:
 
 def _statement(lines: list[str], line: int) -> ast.stmt | None:
     """The innermost statement that a line is part of."""
-    found = [n for n in ast.walk(ast.parse("".join(lines))) if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or n.lineno)]
+    found = [
+        n
+        for n in ast.walk(ast.parse("".join(lines)))
+        if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or n.lineno)
+    ]
     return max(found, key=lambda n: n.lineno, default=None)
 
 
@@ -107,14 +133,28 @@ def _counter(lines: list[str], line: int) -> str | None:
     loops = [n for n in ast.walk(ast.parse("".join(lines))) if isinstance(n, ast.For | ast.While)]
     around = [n for n in loops if n.lineno < line <= (n.end_lineno or 0)]
     for loop in sorted(around, key=lambda n: -n.lineno)[:1]:
-        if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and getattr(loop.iter.func, "id", "") == "enumerate" \
-                and isinstance(loop.target, ast.Tuple) and isinstance(loop.target.elts[0], ast.Name):
+        if (
+            isinstance(loop, ast.For)
+            and isinstance(loop.iter, ast.Call)
+            and getattr(loop.iter.func, "id", "") == "enumerate"
+            and isinstance(loop.target, ast.Tuple)
+            and isinstance(loop.target.elts[0], ast.Name)
+        ):
             return loop.target.elts[0].id
-        if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and getattr(loop.iter.func, "id", "") in ("range", "trange") \
-                and isinstance(loop.target, ast.Name):
+        if (
+            isinstance(loop, ast.For)
+            and isinstance(loop.iter, ast.Call)
+            and getattr(loop.iter.func, "id", "") in ("range", "trange")
+            and isinstance(loop.target, ast.Name)
+        ):
             return loop.target.id
         for node in ast.walk(loop):
-            if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and isinstance(node.value, ast.Constant) \
-                    and node.value.value == 1 and _COUNTER.search(ast.unparse(node.target)):
+            if (
+                isinstance(node, ast.AugAssign)
+                and isinstance(node.op, ast.Add)
+                and isinstance(node.value, ast.Constant)
+                and node.value.value == 1
+                and _COUNTER.search(ast.unparse(node.target))
+            ):
                 return ast.unparse(node.target)
     return None

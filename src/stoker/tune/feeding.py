@@ -1,6 +1,8 @@
-"""Why a step waits for its input: samples, collate, storage, workers; and what is wrong with the data itself. Pure.
+"""Why a step waits for its input: samples, collate, storage, workers;
+and what is wrong with the data itself. Pure.
 
-The whole stall is measured by differencing; which part of the loader it belongs to comes from samples made one by one.
+The whole stall is measured by differencing;
+which part of the loader it belongs to comes from samples made one by one.
 """
 
 from __future__ import annotations
@@ -24,12 +26,15 @@ def causes(view: View, reading: Reading) -> Iterator[Cause]:
         return
     yield from _of_workers(view, stall)
     starting = starts(view)
-    rest = Range(max(0.0, stall.value - starting), max(0.0, stall.low - starting), max(0.0, stall.high - starting))
+    rest = Range(
+        max(0.0, stall.value - starting), max(0.0, stall.low - starting), max(0.0, stall.high - starting)
+    )
     yield from _of_samples(view, reading, rest)
 
 
 def waited(view: View) -> Range | None:
-    """The part of the step that goes with the input: by differencing; where that was not measured, by the clock."""
+    """The part of the step that goes with the input: by differencing;
+    where that was not measured, by the clock."""
     if view.stall is not None:
         return view.stall
     share = view.clock_share("data", "start")
@@ -48,24 +53,33 @@ def _where(view: View) -> tuple[str, int]:
     return (file, int(number)) if number.isdigit() else ("", 0)
 
 
-# --- wrong data --------------------------------------------------------------------------------------------------------------
+# --- wrong data
+# ------------------------------------------------------------------------------------------------------------
 
 def _wrong(view: View, reading: Reading) -> Iterator[Cause]:
     loader = view.loader or {}
     if loader.get("duplicates"):
         n = view.workers
-        yield Cause("duplicates", f"Each of {n} workers returns the whole stream, so an epoch contains each sample {n} times.",
-                    None, "counted", *_where(view))
+        yield Cause(
+            "duplicates",
+            f"Each of {n} workers returns the whole stream, so an epoch contains each sample {n} times.",
+            None,
+            "counted",
+            *_where(view),
+        )
     lint = reading.lint("unshuffled")
     in_order = str(loader.get("sampler") or "") == "SequentialSampler" and not view.dataset.get("iterable")
     place = (lint.file, lint.lines[0]) if lint else _where(view)
     if in_order and loader.get("labels_sorted"):
-        yield Cause("unshuffled", "The training data is unshuffled and sorted by class.", None, "counted", *place)
+        yield Cause(
+            "unshuffled", "The training data is unshuffled and sorted by class.", None, "counted", *place
+        )
     elif in_order and lint and loader.get("labels_sorted") is None:
         yield Cause("unshuffled", "The sample order is the same in each epoch.", None, "read", *place)
 
 
-# --- workers -----------------------------------------------------------------------------------------------------------------
+# --- workers
+# ------------------------------------------------------------------------------------------------------------
 
 def _of_workers(view: View, stall: Range) -> Iterator[Cause]:
     n = view.workers
@@ -75,15 +89,33 @@ def _of_workers(view: View, stall: Range) -> Iterator[Cause]:
     if _locked(view, n):
         by_workers = rates(view)
         one, many = by_workers.get(1), max((r for w, r in by_workers.items() if w > 1), default=None)
-        seen = f": {max(by_workers)} workers reach {many / one:.0%} of the rate of one worker" if one and many else ""
-        yield Cause("worker_lock", f"The workers wait for each other{seen}.", stall, "differencing", *_where(view))
+        seen = (
+            f": {max(by_workers)} workers reach {many / one:.0%} of the rate of one worker"
+            if one and many
+            else ""
+        )
+        yield Cause(
+            "worker_lock", f"The workers wait for each other{seen}.", stall, "differencing", *_where(view)
+        )
     elif n > view.cores and _crowded(view, n):
-        yield Cause("too_many_workers", f"{n} workers share {view.cores:g} cores: starting and switching costs "
-                    f"{stall.value:.0%} of the step.", stall, "differencing", *_where(view))
+        yield Cause(
+            "too_many_workers",
+            f"{n} workers share {view.cores:g} cores: starting and switching costs "
+            f"{stall.value:.0%} of the step.",
+            stall,
+            "differencing",
+            *_where(view),
+        )
     elif starting and not (view.loader or {}).get("persistent"):
         took = (view.loader or {}).get("start_s")
-        yield Cause("worker_start", f"The {n} workers are restarted in each epoch{f', {took:.2g} s each time' if took else ''}: "
-                    f"{starting:.0%} of the time.", Range(starting, 0.8 * starting, min(1.0, stall.high)), "clock", *_where(view))
+        yield Cause(
+            "worker_start",
+            f"The {n} workers are restarted in each epoch{f', {took:.2g} s each time' if took else ''}: "
+            f"{starting:.0%} of the time.",
+            Range(starting, 0.8 * starting, min(1.0, stall.high)),
+            "clock",
+            *_where(view),
+        )
 
 
 def rates(view: View) -> dict[int, float]:
@@ -101,8 +133,13 @@ def _crowded(view: View, n: int) -> bool:
     whole, compute, model = view.step_s("R0"), view.step_s("R1"), view.loader_model
     if not whole or not compute or model is None:
         return True
-    measured = [r.value for p in view.phases if p.startswith("workers=") and int(p[8:]) < n and (r := view.ratio(p))]
-    fewer = min(model.step_s(k, compute, view.per_step("R1", "cpu_s")) for k in range(round(view.cores) + 1)) / whole
+    measured = [
+        r.value for p in view.phases if p.startswith("workers=") and int(p[8:]) < n and (r := view.ratio(p))
+    ]
+    fewer = (
+        min(model.step_s(k, compute, view.per_step("R1", "cpu_s")) for k in range(round(view.cores) + 1))
+        / whole
+    )
     return min([fewer, *measured]) < 0.85
 
 
@@ -116,11 +153,16 @@ def _locked(view: View, n: int) -> bool:
     slower = alone and beside and beside >= 1.6 * alone
     waits = wait >= _WAITS * (work + wait)
     by_workers = rates(view)
-    flat = len(by_workers) > 1 and 1 in by_workers and max(r for w, r in by_workers.items() if w > 1) < 1.25 * by_workers[1]
+    flat = (
+        len(by_workers) > 1
+        and 1 in by_workers
+        and max(r for w, r in by_workers.items() if w > 1) < 1.25 * by_workers[1]
+    )
     return bool(waits and (slower or flat)) or bool(slower and flat and view.cores >= 2)
 
 
-# --- samples -----------------------------------------------------------------------------------------------------------------
+# --- samples
+# ------------------------------------------------------------------------------------------------------------
 
 def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
     work, wait, collate = (view.per_sample(f) for f in ("cpu_s", "wait_s", "collate_s"))
@@ -136,15 +178,29 @@ def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
     place = _where(view)
     if (slow := _slow_part(view)) > 0.5:
         p50, longest = view.samples.get("p50_s") or 0, view.samples.get("max_s") or 0
-        text = f"Most samples take {p50 * 1e3:.2g} ms, a few up to {longest * 1e3:.3g} ms, and the batch waits for them."
+        text = (
+            f"Most samples take {p50 * 1e3:.2g} ms, a few up to {longest * 1e3:.3g} ms, and the batch "
+            "waits for them."
+        )
         yield Cause("slow_sample", text, _part(stall, slow * sample / whole), "differencing", *place)
         return
     if collate > sample:
-        text = f"Collating a batch takes {collate * batch * 1e3:.3g} ms, preparing its samples {sample * batch * 1e3:.3g} ms."
+        text = (
+            f"Collating a batch takes {collate * batch * 1e3:.3g} ms, preparing its samples "
+            f"{sample * batch * 1e3:.3g} ms."
+        )
         yield Cause("collate", text, _part(stall, collate / whole), "differencing", *place)
     if wait >= _WAITS * sample:
-        yield Cause("storage", f"A sample takes {wait * 1e3:.3g} ms of waiting and {work * 1e3:.2g} ms of work: the storage is slow.",
-                    _part(stall, sample / whole), "differencing", *place)
+        yield Cause(
+            "storage",
+            (
+                f"A sample takes {wait * 1e3:.3g} ms of waiting and {work * 1e3:.2g} ms of work: "
+                "the storage is slow."
+            ),
+            _part(stall, sample / whole),
+            "differencing",
+            *place,
+        )
         return
     share = _part(stall, sample / whole)
     each = f"{work * 1e3:.3g} ms of CPU per sample, {sample * batch * 1e3:.3g} ms a batch"
@@ -157,13 +213,24 @@ def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
 
 def _by_window(view: View, stall: Range) -> Iterator[Cause]:
     """Where no sample could be made by itself: did the main process work while it waited for the data?"""
-    whole, cpu, stolen = view.step_s("R0"), view.per_step("R0", "cpu_s"), view.per_step("R0", "stolen_s") or 0.0
+    whole, cpu, stolen = (
+        view.step_s("R0"),
+        view.per_step("R0", "cpu_s"),
+        view.per_step("R0", "stolen_s") or 0.0,
+    )
     if view.workers or not whole or cpu is None or stall.value < 0.3:
         return
     busy = (cpu + stolen) / whole
     if busy < 1 - _WAITS * stall.value:
-        yield Cause("storage", f"{stall.value:.0%} of the step is loading data, but the process computes for only {cpu / whole:.0%} "
-                    "of this time: the storage is slow.", stall, "differencing" if view.stall else "clock", *_where(view))
+        yield Cause(
+            "storage",
+            f"{stall.value:.0%} of the step is loading data, but the process computes for only "
+            f"{cpu / whole:.0%} "
+            "of this time: the storage is slow.",
+            stall,
+            "differencing" if view.stall else "clock",
+            *_where(view),
+        )
     else:
         yield Cause("sample_work", f"{stall.value:.0%} of the step is loading the batch.", stall,
                     "differencing" if view.stall else "clock", *_where(view))
@@ -189,7 +256,12 @@ def repeats(view: View, reading: Reading) -> bool:
     again, n = view.samples.get("again_s"), view.samples.get("n")
     first = (view.per_sample("cpu_s") or 0) + (view.per_sample("wait_s") or 0)
     kept = again is not None and n and first and again / n < 0.3 * first  # the data set keeps what it made
-    return bool(same) and not kept and (reading.epochs or ((view.loader or {}).get("passes") or 0) > 1) and not view.dataset.get("iterable")
+    return (
+        bool(same)
+        and not kept
+        and (reading.epochs or ((view.loader or {}).get("passes") or 0) > 1)
+        and not view.dataset.get("iterable")
+    )
 
 
 def _part(whole: Range, part: float) -> Range:

@@ -1,4 +1,5 @@
-"""What the rules conclude, as plain data: causes, actions, tips, refusals, and the sum they rest on. No arithmetic here."""
+"""What the rules conclude, as plain data: causes, actions, tips, refusals, and the sum they rest on.
+No arithmetic here."""
 
 from __future__ import annotations
 
@@ -9,9 +10,23 @@ RISKS = {
     "B": "same arithmetic; rounding, order or random numbers may differ",
     "C": "different arithmetic: only with --allow precision and a passed accuracy check",
 }
-CURES = ("setting", "diff", "advice")  # put in from outside; a change of the script, offered; something about the world around it
-KNOBS = ("workers", "prefetch", "persistent_workers", "pin_memory", "threads", "batched", "cache", "bf16", "tf32", "channels_last", "fused",
-         "compile", "batch")
+# put in from outside; a change of the script, offered; something about the world around it
+CURES = ("setting", "diff", "advice")
+KNOBS = (
+    "workers",
+    "prefetch",
+    "persistent_workers",
+    "pin_memory",
+    "threads",
+    "batched",
+    "cache",
+    "bf16",
+    "tf32",
+    "channels_last",
+    "fused",
+    "compile",
+    "batch",
+)
 LOADER_KNOBS = ("workers", "prefetch", "persistent_workers", "pin_memory", "batched", "cache")
 NO_GAIN = "no gain"  # what became of an action that was raced and lost
 UNCERTAIN = "too uncertain to keep"  # it was raced, and the interval of its gain holds "no gain" too
@@ -29,7 +44,8 @@ class Range:
 
 @dataclass(frozen=True)
 class Cause:
-    """One reason why a step takes as long as it does. share: of the step, by `measured`; None where no clock shows it (data, memory)."""
+    """One reason why a step takes as long as it does. share: of the step, by `measured`;
+    None where no clock shows it (data, memory)."""
 
     name: str  # of causes.CAUSES
     text: str  # one sentence with its numbers
@@ -41,7 +57,8 @@ class Cause:
 
 @dataclass(frozen=True)
 class Action:
-    """One thing that could be done. settings: a fragment of the settings document (contract, section 9), to be merged over others."""
+    """One thing that could be done. settings: a fragment of the settings document (contract, section 9), to
+    be merged over others."""
 
     name: str  # of KNOBS for settings; of a diff or an advice the cause's name
     cure: str  # of CURES
@@ -55,7 +72,9 @@ class Action:
     line: int = 0
     diff: str = ""  # unified diff, where the change is mechanical; never applied by us
     confirmed: Range | None = None  # step time new/old as measured afterwards
-    state: str = ""  # what became of it: "", "kept", "no gain", "failed", "needs consent", "not shown safe"; a sentence may follow a colon
+    # what became of it: "", "kept", "no gain", "failed", "needs consent", "not shown safe";
+    # a sentence may follow a colon
+    state: str = ""
 
     @property
     def gain(self) -> float:
@@ -65,7 +84,8 @@ class Action:
 
 @dataclass(frozen=True)
 class Tip:
-    """One of the nine tips of the tutorials. gain: more throughput (0.3 = +30 %), as measured or forecast; None where not known."""
+    """One of the nine tips of the tutorials. gain:
+    more throughput (0.3 = +30 %), as measured or forecast; None where not known."""
 
     name: str  # of tips.TIPS
     state: str  # of TIP_STATES
@@ -96,7 +116,8 @@ class Stage:
 
 @dataclass(frozen=True)
 class Curve:
-    """Samples a second of the loader that trains, by workers. dots: what was measured; line: what the model says."""
+    """Samples a second of the loader that trains, by workers. dots: what was measured; line:
+    what the model says."""
 
     dots: tuple[tuple[int, float], ...] = ()
     line: tuple[tuple[int, float], ...] = ()

@@ -1,8 +1,10 @@
-"""The accuracy guard: whether a setting that changes the maths leaves the training as good as it was, or is not shown to.
+"""The accuracy guard: whether a setting that changes the maths leaves the training as good as it was,
+or is not shown to.
 
-Two checks, both must pass. The gradients of a few real batches with and without it must point the same way; and short trainings in
-pairs, the same seed and the same batches, must end no worse than by a margin smaller than what another seed does (one-sided
-non-inferiority). The losses compared are those of batches before they are trained on. What cannot be told is not applied.
+Two checks, both must pass. The gradients of a few real batches with and without it must point the same way;
+and short trainings in pairs, the same seed and the same batches, must end no worse than by a margin smaller
+than what another seed does (one-sided non-inferiority).
+The losses compared are those of batches before they are trained on. What cannot be told is not applied.
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ UNKNOWN_MAX_S = 600.0  # and what they may never take then
 TAIL = 0.4  # of a short training: the window that is compared
 MARGIN = 0.005  # of the loss: a difference below that is no harm
 CAP = 0.05  # of the loss, or of its fall: however much seeds differ, more than this is a harm
-_SURE = (0.461, 0.534, 0.579, 0.611, 0.636)  # times the deviation of 2 to 6 seeds: below the real one in 97 of 100 cases (chi square)
-_T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)  # one-sided 95 % of Student's t, 1 to 10 degrees
+# times the deviation of 2 to 6 seeds: below the real one in 97 of 100 cases (chi square)
+_SURE = (0.461, 0.534, 0.579, 0.611, 0.636)
+# one-sided 95 % of Student's t, 1 to 10 degrees
+_T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
 LOSSES, COSINES = "losses.jsonl", "gradients.jsonl"
 SAFE, HARMFUL, UNSHOWN, SKIPPED = "safe", "harmful", "not shown safe", "skipped"
 
@@ -57,7 +61,8 @@ class Comparison:
 
 @dataclass
 class Verdict:
-    """state: SAFE, HARMFUL, UNSHOWN or SKIPPED; only SAFE may be applied. `cosines`, `pairs` (seed, without, with): the evidence."""
+    """state: SAFE, HARMFUL, UNSHOWN or SKIPPED; only SAFE may be applied.
+    `cosines`, `pairs` (seed, without, with): the evidence."""
 
     state: str
     sentence: str
@@ -73,13 +78,20 @@ class Verdict:
     def as_json(self) -> dict[str, Any]:
         """For the report's JSON."""
         c = self.comparison
-        return {"state": self.state, "sentence": self.sentence, "cosines": self.cosines, "pairs": [list(p) for p in self.pairs],
-                "seconds": round(self.seconds, 1), **({"difference": c.difference, "upper": c.upper, "margin": c.margin} if c else {})}
+        return {
+            "state": self.state,
+            "sentence": self.sentence,
+            "cosines": self.cosines,
+            "pairs": [list(p) for p in self.pairs],
+            "seconds": round(self.seconds, 1),
+            **({"difference": c.difference, "upper": c.upper, "margin": c.margin} if c else {}),
+        }
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How long the short trainings are and what they cost; `why` they are not worth it, if so. more: there is time for twice as many."""
+    """How long the short trainings are and what they cost; `why` they are not worth it, if so. more:
+    there is time for twice as many."""
 
     steps: int
     seconds: float
@@ -90,13 +102,16 @@ class Plan:
 # ---- what the numbers say
 
 def compare(without: Sequence[float], with_it: Sequence[float], fall: float = 0.0) -> Comparison:
-    """Tail losses of the same seeds, in the same order, at least two. fall: how far the loss came down, for its scale."""
+    """Tail losses of the same seeds, in the same order, at least two. fall:
+    how far the loss came down, for its scale."""
     differences = [b - a for a, b in zip(without, with_it, strict=True)]
     n = len(differences)
     level, spread = statistics.fmean(without), statistics.stdev(without)
     difference = statistics.fmean(differences)
     upper = difference + _T95[min(n - 2, len(_T95) - 1)] * statistics.stdev(differences) / math.sqrt(n)
-    margin = max(MARGIN * abs(level), min(_SURE[min(n - 2, len(_SURE) - 1)] * spread, CAP * max(abs(level), abs(fall))))
+    margin = max(
+        MARGIN * abs(level), min(_SURE[min(n - 2, len(_SURE) - 1)] * spread, CAP * max(abs(level), abs(fall)))
+    )
     return Comparison(difference, upper, margin, level, spread)
 
 
@@ -114,7 +129,11 @@ def gradients(lines: Sequence[Mapping], knob: str) -> tuple[str, str, list[float
     """(state, sentence, cosines) of the first check; SAFE: it passes."""
     compared = [line for line in lines if line.get("same")]
     if len(compared) < BATCHES:
-        return UNSHOWN, "a batch could not be computed twice: the script carries state from batch to batch", []
+        return (
+            UNSHOWN,
+            "a batch could not be computed twice: the script carries state from batch to batch",
+            [],
+        )
     if any((line.get("null") or 1.0) < NULL for line in compared):
         return UNSHOWN, "the script computes different results from the same batch", []
     cosines = [line["cosine"] for line in compared if line.get("cosine") is not None]
@@ -123,12 +142,25 @@ def gradients(lines: Sequence[Mapping], knob: str) -> tuple[str, str, list[float
     least = COSINE.get(knob, COSINE_ELSE)
     if len(cosines) < len(compared) or min(cosines) <= least:
         low = f"{min(cosines):.4f}" if cosines else "not available"
-        return HARMFUL, f"with {knob} the gradients differ too much (cosine {low}, required {least:g})", cosines
+        return (
+            HARMFUL,
+            f"with {knob} the gradients differ too much (cosine {low}, required {least:g})",
+            cosines,
+        )
     return SAFE, f"gradient cosine {min(cosines):.4f} or better on {len(compared)} batches", cosines
 
 
-def plan(*, ms: float, ratio: float, setup_s: float, remaining_s: float | None = None, epoch_steps: int = 0, seeds: int = SEEDS) -> Plan:
-    """ms: of a step now; ratio: the step with the setting over that; remaining_s: of the training, as it would go on now."""
+def plan(
+    *,
+    ms: float,
+    ratio: float,
+    setup_s: float,
+    remaining_s: float | None = None,
+    epoch_steps: int = 0,
+    seeds: int = SEEDS,
+) -> Plan:
+    """ms: of a step now; ratio: the step with the setting over that; remaining_s:
+    of the training, as it would go on now."""
     each = ms / 1000 * (1 + ratio)  # seconds of one step in both of a pair
     setup = (2 * seeds + 1) * setup_s
     saves = None if remaining_s is None else max(0.0, remaining_s * (1 - ratio))
@@ -138,29 +170,62 @@ def plan(*, ms: float, ratio: float, setup_s: float, remaining_s: float | None =
         steps = min(steps, epoch_steps)
     seconds = setup + seeds * steps * each + 3 * 5 * ms / 1000
     if saves is not None and seconds > saves:
-        return Plan(steps, seconds, f"the guard would take {format_duration(seconds)}, but the setting saves only {format_duration(saves)}")
+        return Plan(
+            steps,
+            seconds,
+            (
+                f"the guard would take {format_duration(seconds)}, but the setting saves only "
+                f"{format_duration(saves)}"
+            ),
+        )
     if saves is None and seconds > UNKNOWN_MAX_S:
-        return Plan(steps, seconds, f"the guard would take {format_duration(seconds)}, and the length of the training is not known")
+        return Plan(
+            steps,
+            seconds,
+            f"the guard would take {format_duration(seconds)}, and the length of the training is not known",
+        )
     return Plan(steps, seconds, more=2 * seconds < (UNKNOWN_MAX_S if saves is None else saves))
 
 
 # ---- trials
 
-def check(command: Command, settings: Mapping, change: Mapping, knob: str, *, parent: Path, ms: float, ratio: float, setup_s: float = 3.0,
-          remaining_s: float | None = None, epoch_steps: int = 0, seeds: int = SEEDS, steps: int = 0,
-          say: Callable[[str], None] = lambda text: None) -> Verdict:
-    """Guard one setting of class C. Starts the user's command 2 * seeds + 1 times; 2 * SEEDS_MAX + 1 times where that decides nothing.
+def check(
+    command: Command,
+    settings: Mapping,
+    change: Mapping,
+    knob: str,
+    *,
+    parent: Path,
+    ms: float,
+    ratio: float,
+    setup_s: float = 3.0,
+    remaining_s: float | None = None,
+    epoch_steps: int = 0,
+    seeds: int = SEEDS,
+    steps: int = 0,
+    say: Callable[[str], None] = lambda text: None,
+) -> Verdict:
+    """Guard one setting of class C. Starts the user's command 2 * seeds + 1 times;
+    2 * SEEDS_MAX + 1 times where that decides nothing.
 
-    settings: what is applied in both of a pair; change: the fragment of settings that is judged; knob: its name ("bf16", "tf32");
+    settings: what is applied in both of a pair; change: the fragment of settings that is judged; knob:
+        its name ("bf16", "tf32");
     parent: folder for the rooms; ms, ratio: see `plan`; steps: of each short training (0: as the plan says).
     KeyboardInterrupt goes through; every trial is ended before.
     """
-    todo = plan(ms=ms, ratio=ratio, setup_s=setup_s, remaining_s=remaining_s, epoch_steps=epoch_steps, seeds=seeds)
+    todo = plan(
+        ms=ms, ratio=ratio, setup_s=setup_s, remaining_s=remaining_s, epoch_steps=epoch_steps, seeds=seeds
+    )
     steps = steps or todo.steps
     if todo.why:
         return Verdict(SKIPPED, todo.why)
-    about = format_duration(todo.seconds) + (f", twice as long if {seeds} pairs are not enough" if todo.more else "")
-    say(f"accuracy guard for {knob}: {BATCHES} batches, then {2 * seeds} trainings of {steps} steps, about {about}")
+    about = format_duration(todo.seconds) + (
+        f", twice as long if {seeds} pairs are not enough" if todo.more else ""
+    )
+    say(
+        f"accuracy guard for {knob}: {BATCHES} batches, then {2 * seeds} trainings of {steps} steps, about "
+        f"{about}"
+    )
     guard = _Guard(command, dict(settings), merged(settings, change), knob, parent, steps, setup_s, ms, say)
     verdict = guard.run(seeds, max(seeds, SEEDS_MAX) if todo.more else seeds)
     verdict.seconds = guard.seconds
@@ -202,7 +267,10 @@ class _Guard:
             while len(pairs) < until:
                 if failed := self._pair(pairs, falls):
                     return Verdict(*failed, cosines, pairs)
-                self.say(f"pair {len(pairs)} of {until}: loss {pairs[-1][1]:.4g} without, {pairs[-1][2]:.4g} with {self.knob}")
+                self.say(
+                    f"pair {len(pairs)} of {until}: loss {pairs[-1][1]:.4g} without, {pairs[-1][2]:.4g} "
+                    f"with {self.knob}"
+                )
             comparison = compare([a for _, a, _ in pairs], [b for _, _, b in pairs], statistics.fmean(falls))
             if comparison.shown or comparison.difference > comparison.margin:
                 break
@@ -215,7 +283,9 @@ class _Guard:
         """One more pair; or how it failed."""
         seed, both = len(pairs), []
         for settings in (self.without, self.with_it):
-            ended, lines = self._trial({"try": [], "seed": seed, "settings": settings, "steps": self.steps}, LOSSES)
+            ended, lines = self._trial(
+                {"try": [], "seed": seed, "settings": settings, "steps": self.steps}, LOSSES
+            )
             if failed := self._not_to_be_judged(ended, lines, settings is self.with_it):
                 return failed
             both.append([line["loss"] for line in lines])
@@ -246,11 +316,18 @@ class _Guard:
         if changed and left:
             return UNSHOWN, f"{self.knob} was not applied: {next(iter(left.values()))}"
         if (ended.facts or {}).get("turns"):
-            return UNSHOWN, "several optimizers take turns, so their losses do not measure the quality of the training"
+            return (
+                UNSHOWN,
+                "several optimizers take turns, so their losses do not measure the quality of the training",
+            )
         if len(lines) < min(self.steps, STEPS_MIN) // 2:
             return UNSHOWN, f"only {len(lines)} losses of the script could be seen"
         if not all(line.get("finite") for line in lines):
-            return (HARMFUL, f"with {self.knob} the loss is not finite") if changed else (UNSHOWN, "the script's own loss is not finite")
+            return (
+                (HARMFUL, f"with {self.knob} the loss is not finite")
+                if changed
+                else (UNSHOWN, "the script's own loss is not finite")
+            )
         return None
 
 
@@ -267,7 +344,10 @@ def _unusable(ended: Ended) -> str:
 
 
 def _words(c: Comparison, knob: str, seeds: int) -> tuple[str, str]:
-    numbers = f"loss {c.level:.4g}, difference {c.difference:+.2g}, at most {c.upper:+.2g}, allowed {c.margin:.2g}, {seeds} pairs"
+    numbers = (
+        f"loss {c.level:.4g}, difference {c.difference:+.2g}, at most {c.upper:+.2g}, allowed "
+        f"{c.margin:.2g}, {seeds} pairs"
+    )
     if c.shown:
         return SAFE, f"{knob} trains as well ({numbers})"
     if c.harmful:
@@ -277,6 +357,10 @@ def _words(c: Comparison, knob: str, seeds: int) -> tuple[str, str]:
 
 def _lines(path: Path) -> list[dict]:
     try:
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.startswith("{") and line.endswith("}")]
+        return [
+            json.loads(line)
+            for line in path.read_text("utf-8").splitlines()
+            if line.startswith("{") and line.endswith("}")
+        ]
     except (OSError, ValueError):
         return []

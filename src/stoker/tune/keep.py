@@ -1,4 +1,5 @@
-"""What the tuner found for a script on this machine, kept in $STOKER_HOME/settings/ for `stoker run`: one file a script."""
+"""What the tuner found for a script on this machine, kept in $STOKER_HOME/settings/ for `stoker run`:
+one file a script."""
 
 from __future__ import annotations
 
@@ -16,15 +17,25 @@ from stoker.tune.card import machine_key, write_private
 VERSION = 1
 FILE_MAX = 1 << 20
 GUARDED = ("precision",)  # knobs of class C: they lapse when the script changes
-_KNOB_WORDS = {"threads": "{} threads", "precision": "{}", "channels_last": "channels last", "fused": "fused optimizer",
-               "compile": "torch.compile"}
-_LOADER_WORDS = {"workers": "{} workers", "prefetch": "{} batches prefetched", "persistent": "workers kept between epochs",
-                 "pin": "pinned memory"}
+_KNOB_WORDS = {
+    "threads": "{} threads",
+    "precision": "{}",
+    "channels_last": "channels last",
+    "fused": "fused optimizer",
+    "compile": "torch.compile",
+}
+_LOADER_WORDS = {
+    "workers": "{} workers",
+    "prefetch": "{} batches prefetched",
+    "persistent": "workers kept between epochs",
+    "pin": "pinned memory",
+}
 _FEEDS = {"batched": "whole batches at once", "cache": "samples kept in memory"}
 
 
 def code_hash(script: Path) -> str:
-    """Of the script's own file, as the hooks take it: the first 16 digits of its SHA-256; "" where it cannot be read."""
+    """Of the script's own file, as the hooks take it: the first 16 digits of its SHA-256;
+    "" where it cannot be read."""
     try:
         return hashlib.sha256(script.read_bytes()).hexdigest()[:16]
     except OSError:
@@ -32,11 +43,22 @@ def code_hash(script: Path) -> str:
 
 
 def put(where: Home, script: Path, settings: Mapping, **about: object) -> Path:
-    """Keep these settings for the script, in place of older ones. about: what else the entry says ("gain", "actions", ...)."""
+    """Keep these settings for the script, in place of older ones. about:
+    what else the entry says ("gain", "actions", ...)."""
     place = _place(where, script)
     where.settings.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_private(place, {"version": VERSION, "script": os.path.realpath(script), "machine": machine_key(), "at": time.time(),
-                          "code": code_hash(script), "settings": dict(settings), **about})
+    write_private(
+        place,
+        {
+            "version": VERSION,
+            "script": os.path.realpath(script),
+            "machine": machine_key(),
+            "at": time.time(),
+            "code": code_hash(script),
+            "settings": dict(settings),
+            **about,
+        },
+    )
     return place
 
 
@@ -60,24 +82,34 @@ def entries(where: Home) -> Iterator[dict]:
     """All that is kept for this machine, the newest first."""
     found = []
     with contextlib.suppress(OSError):
-        found = [entry for path in where.settings.glob("*.json") if (entry := _entry(path)) and entry.get("machine") == machine_key()]
+        found = [
+            entry
+            for path in where.settings.glob("*.json")
+            if (entry := _entry(path)) and entry.get("machine") == machine_key()
+        ]
     yield from sorted(found, key=lambda entry: -entry["at"])
 
 
 def arguments(command: Sequence[str], script: Path) -> list[str]:
     """The words of a command behind its script."""
-    at = next((n for n, word in enumerate(command) if os.path.basename(word) == script.name), len(command) - 1)
+    at = next(
+        (n for n, word in enumerate(command) if os.path.basename(word) == script.name), len(command) - 1
+    )
     return list(command[at + 1:])
 
 
 def fitting(entry: Mapping, script: Path) -> tuple[dict, list[str]]:
-    """(settings to run with, why some are left): class C is left where the script's file has changed since."""
+    """(settings to run with, why some are left):
+    class C is left where the script's file has changed since."""
     settings, left = dict(entry["settings"]), []
     if entry.get("code") != code_hash(script):
         for knob in GUARDED:
             if settings.pop(knob, None) is not None:
-                left.append(f"{words({knob: entry['settings'][knob]})[0]} is not applied: the script changed after the setting "
-                            "was found safe")
+                left.append(
+                    f"{words({knob: entry['settings'][knob]})[0]} is not applied: "
+                    "the script changed after the setting "
+                    "was found safe"
+                )
     return (settings if words(settings) else {}), left
 
 
@@ -89,9 +121,13 @@ def words(settings: Mapping) -> list[str]:
             if knob == "feed":
                 found.append(_FEEDS.get(value, str(value)))
             elif knob in _LOADER_WORDS and value is not None and value is not False:
-                found.append("1 worker" if knob == "workers" and value == 1 else _LOADER_WORDS[knob].format(value))
+                found.append(
+                    "1 worker" if knob == "workers" and value == 1 else _LOADER_WORDS[knob].format(value)
+                )
             elif knob in ("persistent", "pin") and value is False:
-                found.append({"persistent": "workers restarted in each epoch", "pin": "memory not pinned"}[knob])
+                found.append(
+                    {"persistent": "workers restarted in each epoch", "pin": "memory not pinned"}[knob]
+                )
     for knob, word in _KNOB_WORDS.items():
         value = settings.get(knob)
         if value is not None and value is not False:
@@ -109,7 +145,9 @@ def gain(entry: Mapping) -> str:
 
 
 def _place(where: Home, script: Path) -> Path:
-    key = hashlib.sha256(f"{os.path.realpath(script)}\0{machine_key()}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    key = hashlib.sha256(
+        f"{os.path.realpath(script)}\0{machine_key()}".encode("utf-8", "surrogateescape")
+    ).hexdigest()[:24]
     return where.settings / f"{key}.json"
 
 
@@ -121,6 +159,12 @@ def _entry(path: Path) -> dict | None:
         body = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    good = isinstance(body, dict) and body.get("version") == VERSION and isinstance(body.get("settings"), dict)
+    good = (
+        isinstance(body, dict) and body.get("version") == VERSION and isinstance(body.get("settings"), dict)
+    )
     good = good and isinstance(body.get("at"), int | float) and isinstance(body.get("script"), str)
-    return body if good and all(isinstance(one, dict) for one in (body["settings"].get("loaders") or {}).values()) else None
+    return (
+        body
+        if good and all(isinstance(one, dict) for one in (body["settings"].get("loaders") or {}).values())
+        else None
+    )

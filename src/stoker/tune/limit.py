@@ -12,8 +12,19 @@ from stoker.tune.findings import Findings
 
 _TEXT = re.compile(r"\s*([a-z_ ]+?)\s*(>=|<=|>|<)\s*(\d+(?:\.\d+)?)\s*(%|ms|x)?\s*", re.IGNORECASE)
 _COMPARE = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
-_STAGES = {"log": "log", "logging": "log", "save": "save", "saving": "save", "evaluation": "evaluation", "transfer": "transfer",
-           "forward": "forward", "backward": "backward", "optimizer": "optimizer", "worker start": "start", "other": "other"}
+_STAGES = {
+    "log": "log",
+    "logging": "log",
+    "save": "save",
+    "saving": "save",
+    "evaluation": "evaluation",
+    "transfer": "transfer",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "worker start": "start",
+    "other": "other",
+}
 NAMES = {  # name -> (unit, what it is)
     "data wait": ("%", "share of the step spent on input"),
     "copy": ("%", "share of the step spent on copies to the device"),
@@ -41,7 +52,10 @@ def read(text: str) -> Limit:
     """A limit as it is typed. Raises InvalidSpec."""
     match = _TEXT.fullmatch(text)
     if not match:
-        raise InvalidSpec(f"'{text}' is not a condition.", hint='Write it as "data wait > 10%", "step > 50ms" or "gain > 1.2x".')
+        raise InvalidSpec(
+            f"'{text}' is not a condition.",
+            hint='Write it as "data wait > 10%", "step > 50ms" or "gain > 1.2x".',
+        )
     name = " ".join(match[1].lower().replace("_", " ").split())
     if name not in NAMES:
         close = near(name, NAMES)
@@ -49,14 +63,19 @@ def read(text: str) -> Limit:
                           hint=f"Did you mean '{close[0]}'?" if close else f"Use one of: {', '.join(NAMES)}.")
     unit = NAMES[name][0]
     if match[4] and match[4].lower() != unit:
-        raise InvalidSpec(f"'{name}' is measured in {unit}, not in {match[4]}.", hint=f'Write it as "{name} {match[2]} {match[3]}{unit}".')
+        raise InvalidSpec(
+            f"'{name}' is measured in {unit}, not in {match[4]}.",
+            hint=f'Write it as "{name} {match[2]} {match[3]}{unit}".',
+        )
     return Limit(name, match[2], float(match[3]), unit)
 
 
 def measured(limit: Limit, found: Findings) -> float | None:
     """What was measured, in the limit's unit; None where it was not."""
     if limit.name in _STAGES:
-        share = next((s.share for s in found.stages if s.name == _STAGES[limit.name]), 0.0 if found.stages else None)
+        share = next(
+            (s.share for s in found.stages if s.name == _STAGES[limit.name]), 0.0 if found.stages else None
+        )
     elif limit.name in ("data wait", "copy"):
         part = found.stall if limit.name == "data wait" else found.copy
         share = part.value if part else None
@@ -73,7 +92,8 @@ def measured(limit: Limit, found: Findings) -> float | None:
 
 
 def broken(limit: Limit, found: Findings) -> str:
-    """A sentence where the limit is met, that is where the job is to fail; "" else. Raises StateError where nothing was measured."""
+    """A sentence where the limit is met, that is where the job is to fail; "" else.
+    Raises StateError where nothing was measured."""
     value = measured(limit, found)
     if value is None:
         raise StateError(f"'{limit.name}' could not be measured.", hint=found.verdict)

@@ -1,4 +1,5 @@
-"""Small models behind the forecasts: a loader by workers, a step and its memory by batch, ratios of paired windows. Pure arithmetic."""
+"""Small models behind the forecasts: a loader by workers, a step and its memory by batch, ratios of paired
+windows. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -16,16 +17,19 @@ HANDOVER_S = 0.0003  # what a batch from a worker costs the main process, at lea
 _WIDE = (0.90, 1.10)  # what one pair alone may be wrong by
 
 
-# --- ratios ------------------------------------------------------------------------------------------------------------------
+# --- ratios
+# ------------------------------------------------------------------------------------------------------------
 
 def paired(windows: Sequence[dict], phase: str, against: str) -> Range | None:
-    """Step time in `phase` over that in `against`, evaluation left out: neighbours in time make pairs; 90 % bootstrap over pairs."""
+    """Step time in `phase` over that in `against`, evaluation left out: neighbours in time make pairs;
+    90 % bootstrap over pairs."""
     pairs = _pairs(windows, phase, against)
     return interval(pairs) if pairs else None
 
 
 def _pairs(windows: Sequence[dict], phase: str, against: str) -> list[tuple[float, float]]:
-    """Seconds a step (in `phase`, `against` beside it). Windows stand in their order, as A B B A: the first B goes with the A before it."""
+    """Seconds a step (in `phase`, `against` beside it). Windows stand in their order, as A B B A:
+    the first B goes with the A before it."""
     usable = [w for w in windows if w.get("steps") and w.get("wall_s") and w["phase"] in (phase, against)]
     pairs, run = [], []
     before: dict | None = None
@@ -49,7 +53,8 @@ def seconds(window: dict) -> float:
 
 
 def interval(pairs: Sequence[tuple[float, float]]) -> Range:
-    """Ratio of the sums with a 90 % interval by seeded bootstrap; of one or two pairs at least what a single one may be wrong by.
+    """Ratio of the sums with a 90 % interval by seeded bootstrap;
+    of one or two pairs at least what a single one may be wrong by.
 
     Sums and not medians: a slow sample now and then is a part of the time.
     """
@@ -66,14 +71,17 @@ def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
     return sum(a for a, _ in pairs) / sum(b for _, b in pairs)
 
 
-# --- the loader --------------------------------------------------------------------------------------------------------------
+# --- the loader
+# ------------------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class LoaderModel:
     """Samples a second of a DataLoader by its workers.
 
-    work_s: CPU of one sample (c). wait_s: its waiting (w). collate_s: of one batch (g). copy_s: a batch's way out of a worker.
-    cores: that workers may have. lock, cross: the retrograde term 1 + lock(n-1) + cross n(n-1) (Gunther's scalability law).
+    work_s: CPU of one sample (c). wait_s: its waiting (w). collate_s: of one batch (g). copy_s: a batch's
+        way out of a worker.
+    cores: that workers may have. lock, cross: the retrograde term 1 + lock(n-1) + cross n(n-1) (Gunther's
+        scalability law).
     """
 
     work_s: float
@@ -104,14 +112,17 @@ class LoaderModel:
         return self.batch * each / slower
 
     def step_s(self, workers: int, compute_s: float, compute_cpu_s: float | None = None) -> float:
-        """Seconds of a training step whose batches come from so many workers, beside a computation that has the same cores."""
+        """Seconds of a training step whose batches come from so many workers, beside a computation that has
+        the same cores."""
         if workers <= 0:
             return self.batch_s() + compute_s
         busy = compute_s if compute_cpu_s is None else compute_cpu_s
         together = (self.cpu_s() + busy + self.copy_s) / max(self.cores, 1)  # no core can do more
         return max(compute_s + self.copy_s, self.batch / self.rate(workers), together)
 
-    def advised(self, compute_s: float, compute_cpu_s: float | None = None, most: int = 16, start_s: float = 0.0) -> int:
+    def advised(
+        self, compute_s: float, compute_cpu_s: float | None = None, most: int = 16, start_s: float = 0.0
+    ) -> int:
         """The fewest workers within 2 % of the best step. start_s: what it takes to start one, a step."""
         times = {n: self.step_s(n, compute_s, compute_cpu_s) + n * start_s for n in range(most + 1)}
         best = min(times.values())
@@ -119,11 +130,14 @@ class LoaderModel:
 
 
 def corrected(model: LoaderModel, dots: Sequence[tuple[int, float]]) -> LoaderModel:
-    """The model with the retrograde term that fits the measured rates best (log error, on a grid), and its scale set by one worker."""
+    """The model with the retrograde term that fits the measured rates best (log error, on a grid), and its
+    scale set by one worker."""
     alone = next((rate for n, rate in dots if n == 1), None)
     if alone and alone < model.rate(1):  # a worker is slower than the direct calls were: its wait is longer
         longer = (model.batch / alone - model.batch_s()) / model.batch
-        model = replace(model, wait_s=model.wait_s + max(0.0, min(longer, 10 * (model.batch_s() / model.batch) + 1e-3)))
+        model = replace(
+            model, wait_s=model.wait_s + max(0.0, min(longer, 10 * (model.batch_s() / model.batch) + 1e-3))
+        )
     many = [(n, rate) for n, rate in dots if n > 1]
     if not many:
         return model
@@ -132,14 +146,18 @@ def corrected(model: LoaderModel, dots: Sequence[tuple[int, float]]) -> LoaderMo
     def error(trial: LoaderModel) -> float:
         return sum((_log(trial.rate(n)) - _log(rate)) ** 2 for n, rate in many)
 
-    return min((replace(model, lock=lock, cross=cross) for lock in grid for cross in (0.0, 0.002, 0.01, 0.03, 0.1)), key=error)
+    return min(
+        (replace(model, lock=lock, cross=cross) for lock in grid for cross in (0.0, 0.002, 0.01, 0.03, 0.1)),
+        key=error,
+    )
 
 
 def _log(value: float) -> float:
     return math.log(max(value, 1e-9))
 
 
-# --- the step and its memory -------------------------------------------------------------------------------------------------
+# --- the step and its memory
+# -------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class StepModel:

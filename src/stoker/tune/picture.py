@@ -1,6 +1,8 @@
-"""The picture of a report: a step now, after, and at its floor as stacked bars; the loader's curve over workers against the compute line.
+"""The picture of a report: a step now, after, and at its floor as stacked bars;
+the loader's curve over workers against the compute line.
 
-`svg` for a file, `terminal` for a screen. Both draw only what the findings hold; what was not measured is not in the picture.
+`svg` for a file, `terminal` for a screen. Both draw only what the findings hold;
+what was not measured is not in the picture.
 """
 
 from __future__ import annotations
@@ -15,11 +17,29 @@ if TYPE_CHECKING:
     import drawsvg
 
 COLOURS = {  # after Okabe and Ito: told apart by eyes that see few colours
-    "data": "#D55E00", "start": "#E69F00", "transfer": "#F0E442", "forward": "#0072B2", "backward": "#56B4E9", "optimizer": "#009E73",
-    "save": "#CC79A7", "log": "#999999", "evaluation": "#7A5195", "other": "#C8C8C8",
+    "data": "#D55E00",
+    "start": "#E69F00",
+    "transfer": "#F0E442",
+    "forward": "#0072B2",
+    "backward": "#56B4E9",
+    "optimizer": "#009E73",
+    "save": "#CC79A7",
+    "log": "#999999",
+    "evaluation": "#7A5195",
+    "other": "#C8C8C8",
 }
-TERMINAL = {"data": "red", "start": "yellow", "transfer": "bright_yellow", "forward": "blue", "backward": "cyan", "optimizer": "green",
-            "save": "magenta", "log": "bright_black", "evaluation": "bright_magenta", "other": "white"}
+TERMINAL = {
+    "data": "red",
+    "start": "yellow",
+    "transfer": "bright_yellow",
+    "forward": "blue",
+    "backward": "cyan",
+    "optimizer": "green",
+    "save": "magenta",
+    "log": "bright_black",
+    "evaluation": "bright_magenta",
+    "other": "white",
+}
 _INK, _FAINT, _GRID = "#222222", "#666666", "#DDDDDD"
 _WIDTH, _HEIGHT, _TOP, _BOTTOM = 960, 430, 74, 366
 _BARS = (64, 330)  # x from, to
@@ -45,7 +65,8 @@ def bars(found: Findings) -> list[Bar]:
     return shown
 
 
-# --- SVG ---------------------------------------------------------------------------------------------------------------------
+# --- SVG
+# ------------------------------------------------------------------------------------------------------------
 
 def svg(found: Findings, title: str = "") -> str:
     """A whole SVG document, without scripts; 960 x 430, half as wide where nothing is known of a loader."""
@@ -54,7 +75,9 @@ def svg(found: Findings, title: str = "") -> str:
     wide = _WIDTH if found.curve.line or found.curve.dots or not found.stages else _CURVE[0]
     picture = draw.Drawing(wide, _HEIGHT, font_family=_FONT)
     picture.append(draw.Rectangle(0, 0, wide, _HEIGHT, fill="white"))
-    picture.append(draw.Text(title or "Where a training step goes", 17, 24, 30, fill=_INK, font_weight="bold"))
+    picture.append(
+        draw.Text(title or "Where a training step goes", 17, 24, 30, fill=_INK, font_weight="bold")
+    )
     shown = bars(found)
     if shown:
         _draw_bars(picture, draw, shown)
@@ -81,10 +104,22 @@ def _draw_bars(picture: drawsvg.Drawing, draw: type[drawsvg], shown: list[Bar]) 
         for kind, ms in kinds.items():
             tall = (_BOTTOM - _TOP) * ms / top
             y -= tall
-            box = draw.Rectangle(x, y, wide, tall, fill=COLOURS.get(kind, "#C8C8C8"), stroke="white", stroke_width=0.7)
+            box = draw.Rectangle(
+                x, y, wide, tall, fill=COLOURS.get(kind, "#C8C8C8"), stroke="white", stroke_width=0.7
+            )
             box.append_title(f"{WORDS.get(kind, kind)}: {number(ms)} ms")
             picture.append(box)
-        picture.append(draw.Text(number(sum(kinds.values())), 13, x + wide / 2, y - 6, text_anchor="middle", fill=_INK, font_weight="bold"))
+        picture.append(
+            draw.Text(
+                number(sum(kinds.values())),
+                13,
+                x + wide / 2,
+                y - 6,
+                text_anchor="middle",
+                fill=_INK,
+                font_weight="bold",
+            )
+        )
         picture.append(draw.Text(name, 12, x + wide / 2, _BOTTOM + 18, text_anchor="middle", fill=_INK))
     _legend(picture, draw, shown)
 
@@ -101,7 +136,9 @@ def _legend(picture: drawsvg.Drawing, draw: type[drawsvg], shown: list[Bar]) -> 
 def _draw_curve(picture: drawsvg.Drawing, draw: type[drawsvg], curve: Curve) -> None:
     left, right = _CURVE
     most = last_worker(curve)
-    rates = [r for n, r in (*curve.line, *curve.dots) if n <= most] + ([curve.compute] if curve.compute else [])
+    rates = [r for n, r in (*curve.line, *curve.dots) if n <= most] + (
+        [curve.compute] if curve.compute else []
+    )
     top = nice(max(rates))
 
     def x(n: float) -> float:
@@ -117,18 +154,30 @@ def _draw_curve(picture: drawsvg.Drawing, draw: type[drawsvg], curve: Curve) -> 
     for n in steps(most):
         picture.append(draw.Text(str(n), 11, x(n), _BOTTOM + 16, text_anchor="middle", fill=_FAINT))
     picture.append(draw.Text("samples per second, loader only", 11, left - 40, _TOP - 14, fill=_FAINT))
-    picture.append(draw.Text("workers", 11, (left + right) / 2, _BOTTOM + 34, text_anchor="middle", fill=_FAINT))
+    picture.append(
+        draw.Text("workers", 11, (left + right) / 2, _BOTTOM + 34, text_anchor="middle", fill=_FAINT)
+    )
     if curve.breaks_at is not None and curve.breaks_at <= most:
         wide = right - x(curve.breaks_at)
-        picture.append(draw.Rectangle(x(curve.breaks_at), _TOP, wide, _BOTTOM - _TOP, fill="#D55E00", fill_opacity=0.15))
-        picture.append(draw.Text(curve.breaks_why, 11, right - 6, _TOP + 16, text_anchor="end", fill="#A04000"))
+        picture.append(
+            draw.Rectangle(x(curve.breaks_at), _TOP, wide, _BOTTOM - _TOP, fill="#D55E00", fill_opacity=0.15)
+        )
+        picture.append(
+            draw.Text(curve.breaks_why, 11, right - 6, _TOP + 16, text_anchor="end", fill="#A04000")
+        )
     if curve.cores and curve.cores <= most:
-        picture.append(draw.Line(x(curve.cores), _TOP, x(curve.cores), _BOTTOM, stroke=_FAINT, stroke_dasharray="2 3"))
+        picture.append(
+            draw.Line(x(curve.cores), _TOP, x(curve.cores), _BOTTOM, stroke=_FAINT, stroke_dasharray="2 3")
+        )
         picture.append(draw.Text(f"{curve.cores:g} cores", 11, x(curve.cores) + 4, _BOTTOM - 6, fill=_FAINT))
     if curve.compute:
         at = y(curve.compute)
-        picture.append(draw.Line(left, at, right, at, stroke="#0072B2", stroke_width=1.5, stroke_dasharray="6 4"))
-        picture.append(draw.Text("needed by the training", 11, right - 4, at - 5, text_anchor="end", fill="#0072B2"))
+        picture.append(
+            draw.Line(left, at, right, at, stroke="#0072B2", stroke_width=1.5, stroke_dasharray="6 4")
+        )
+        picture.append(
+            draw.Text("needed by the training", 11, right - 4, at - 5, text_anchor="end", fill="#0072B2")
+        )
     inside = [(n, r) for n, r in curve.line if n <= most]
     if inside:
         path = draw.Path(stroke="#D55E00", stroke_width=2, fill="none")
@@ -142,8 +191,17 @@ def _draw_curve(picture: drawsvg.Drawing, draw: type[drawsvg], curve: Curve) -> 
     for n, word, rate in marks(curve):
         end = n > most / 2
         picture.append(draw.Circle(x(n), y(rate), 8, fill="none", stroke=_INK, stroke_width=1.5))
-        picture.append(draw.Text(word, 12, x(n) + (-12 if end else 12), y(rate) + 16, fill=_INK, font_weight="bold",
-                                 text_anchor="end" if end else "start"))
+        picture.append(
+            draw.Text(
+                word,
+                12,
+                x(n) + (-12 if end else 12),
+                y(rate) + 16,
+                fill=_INK,
+                font_weight="bold",
+                text_anchor="end" if end else "start",
+            )
+        )
 
 
 def marks(curve: Curve) -> list[tuple[int, str, float]]:
@@ -155,18 +213,28 @@ def marks(curve: Curve) -> list[tuple[int, str, float]]:
     return [(n, word, known[n]) for n, word in wanted if n in known and n <= last_worker(curve)]
 
 
-# --- the terminal ------------------------------------------------------------------------------------------------------------
+# --- the terminal
+# ------------------------------------------------------------------------------------------------------------
 
 def terminal(found: Findings, width: int = 80, colour: bool = False) -> str:
-    """The same in characters: bars of blocks, and the curve as rows of dots. Letters stand for the kinds where there is no colour."""
+    """The same in characters: bars of blocks, and the curve as rows of dots.
+    Letters stand for the kinds where there is no colour."""
     from io import StringIO
 
     from rich.console import Console
     from rich.text import Text
 
     out = StringIO()
-    console = Console(file=out, width=width, force_terminal=colour, no_color=not colour, highlight=False, markup=False,
-                      color_system="standard" if colour else None, legacy_windows=False)
+    console = Console(
+        file=out,
+        width=width,
+        force_terminal=colour,
+        no_color=not colour,
+        highlight=False,
+        markup=False,
+        color_system="standard" if colour else None,
+        legacy_windows=False,
+    )
     shown = bars(found)
     room = max(16, min(width, 130) - 24)
     whole = max((sum(kinds.values()) for _, kinds in shown), default=0)
@@ -216,8 +284,13 @@ def _rows(curve: Curve, width: int) -> list[str]:
 
 def _notes(curve: Curve, n: int, rate: float) -> str:
     breaks = curve.breaks_at is not None and n >= curve.breaks_at
-    notes = [tick(rate), "now" if n == curve.now else "", "advised" if n == curve.advised and n != curve.now else "",
-             "cores" if curve.cores and n == round(curve.cores) else "", curve.breaks_why if breaks else ""]
+    notes = [
+        tick(rate),
+        "now" if n == curve.now else "",
+        "advised" if n == curve.advised and n != curve.now else "",
+        "cores" if curve.cores and n == round(curve.cores) else "",
+        curve.breaks_why if breaks else "",
+    ]
     return " ".join(filter(None, notes))
 
 
@@ -233,11 +306,22 @@ def blocks(kinds: dict[str, float], whole: float, room: int) -> list[tuple[str, 
 
 
 def _letter(kind: str) -> str:
-    return {"data": "d", "start": "w", "transfer": "t", "forward": "f", "backward": "b", "optimizer": "o", "save": "s", "log": "p",
-            "evaluation": "e", "other": "."}.get(kind, "?")
+    return {
+        "data": "d",
+        "start": "w",
+        "transfer": "t",
+        "forward": "f",
+        "backward": "b",
+        "optimizer": "o",
+        "save": "s",
+        "log": "p",
+        "evaluation": "e",
+        "other": ".",
+    }.get(kind, "?")
 
 
-# --- scales ------------------------------------------------------------------------------------------------------------------
+# --- scales
+# ------------------------------------------------------------------------------------------------------------
 
 def nice(value: float) -> float:
     """The next of 1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8 times a power of ten."""
@@ -261,7 +345,8 @@ def steps(most: int) -> list[int]:
 
 
 def last_worker(curve: Curve) -> int:
-    """How far to the right the curve goes: past the cores, what is set, what was measured, and a limit that is near."""
+    """How far to the right the curve goes: past the cores, what is set, what was measured,
+    and a limit that is near."""
     most = max([4, curve.now, curve.advised or 0, *(n for n, _ in curve.dots), 2 * round(curve.cores or 1)])
     if curve.breaks_at is not None and curve.breaks_at <= 2 * most:
         most = max(most, math.ceil(1.25 * curve.breaks_at))

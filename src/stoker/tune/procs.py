@@ -1,4 +1,5 @@
-"""Processes of a trial as /proc tells of them: who belongs to it, what they used, how long others held them up, who else was busy."""
+"""Processes of a trial as /proc tells of them:
+who belongs to it, what they used, how long others held them up, who else was busy."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ FREE_DISK, FREE_MEMORY = 300 << 20, 1 << 30  # what a trial leaves to others
 
 
 def members(leader: int, room: str) -> list[int]:
-    """Living processes of the session that `leader` began, and whoever carries the trial's mark in its environment."""
+    """Living processes of the session that `leader` began,
+    and whoever carries the trial's mark in its environment."""
     mark = f"{MARK}={room}".encode()
     found = []
     for pid in _pids():
@@ -28,7 +30,8 @@ def members(leader: int, room: str) -> list[int]:
 
 
 def end(leader: int, room: str) -> list[int]:
-    """SIGKILL the group, its session and what is left by the mark, until none is there; those that cannot be ended."""
+    """SIGKILL the group, its session and what is left by the mark, until none is there;
+    those that cannot be ended."""
     with contextlib.suppress(OSError):
         os.killpg(leader, signal.SIGKILL)
     deadline = time.monotonic() + END_S
@@ -54,7 +57,8 @@ def signal_all(leader: int, number: int, also: list[int]) -> None:
 
 @dataclass
 class Load:
-    """What the machine did between two looks. Seconds of cores; `own_s` ours, `foreign_s` of others, by name in `who`."""
+    """What the machine did between two looks. Seconds of cores;
+    `own_s` ours, `foreign_s` of others, by name in `who`."""
 
     wall_s: float = 0.0
     own_s: float = 0.0
@@ -75,7 +79,8 @@ class Watch:
     def __init__(self, own: list[int]) -> None:
         self._own = {*own, os.getpid()}
         self._trial = set(own)
-        self._gone: dict = {"each": {}, "threads": {}}  # what was seen last of processes of ours, should they end
+        # what was seen last of processes of ours, should they end
+        self._gone: dict = {"each": {}, "threads": {}}
         self._before = self._look()
 
     def glance(self) -> None:
@@ -94,24 +99,45 @@ class Watch:
         now, before = self._look(), self._before
         self._before = now
         now = {**now, **{name: {**self._gone[name], **now[name]} for name in self._gone}}
-        own_s = sum(max(0.0, s - before["each"].get(pid, (0.0, ""))[0]) for pid, (s, _) in now["each"].items() if pid in self._own)
+        own_s = sum(
+            max(0.0, s - before["each"].get(pid, (0.0, ""))[0])
+            for pid, (s, _) in now["each"].items()
+            if pid in self._own
+        )
         who: dict[str, float] = {}
         for pid, (seconds, name) in now["each"].items():
-            used = seconds - before["each"].get(pid, (0.0, ""))[0] if pid in before["each"] else min(seconds, now["at"] - before["at"])
+            used = (
+                seconds - before["each"].get(pid, (0.0, ""))[0]
+                if pid in before["each"]
+                else min(seconds, now["at"] - before["at"])
+            )
             if pid not in self._own and used > 0:
                 who[name] = who.get(name, 0.0) + used
-        foreign_s = max(0.0, now["busy"] - before["busy"] - own_s)  # also of those that came and went, which no look at the table sees
-        return Load(wall_s=now["at"] - before["at"], own_s=own_s, foreign_s=foreign_s, lost_s=_lost(before, now, own_s, foreign_s),
-                    steal_s=max(0.0, now["steal"] - before["steal"]), who=who)
+        # also of those that came and went, which no look at the table sees
+        foreign_s = max(0.0, now["busy"] - before["busy"] - own_s)
+        return Load(
+            wall_s=now["at"] - before["at"],
+            own_s=own_s,
+            foreign_s=foreign_s,
+            lost_s=_lost(before, now, own_s, foreign_s),
+            steal_s=max(0.0, now["steal"] - before["steal"]),
+            who=who,
+        )
 
     def _look(self) -> dict:
         busy, steal = _machine()
-        return {"at": time.monotonic(), "busy": busy, "steal": steal, "each": {pid: _used(pid) for pid in _pids()},
-                "threads": {tid: seen for pid in self._trial for tid, seen in _threads(pid).items()}}
+        return {
+            "at": time.monotonic(),
+            "busy": busy,
+            "steal": steal,
+            "each": {pid: _used(pid) for pid in _pids()},
+            "threads": {tid: seen for pid in self._trial for tid, seen in _threads(pid).items()},
+        }
 
 
 def _lost(before: dict, now: dict, own_s: float, foreign_s: float) -> float:
-    """How long the step was held up by others: the thread that was busy or ready for most of the time is the one that all wait for;
+    """How long the step was held up by others:
+    the thread that was busy or ready for most of the time is the one that all wait for;
     for its waits others are to blame as far as they, and not our own other threads, used the cores."""
     busiest = (0.0, 0.0)
     for tid, (ran, waited) in now["threads"].items():
@@ -124,7 +150,8 @@ def _lost(before: dict, now: dict, own_s: float, foreign_s: float) -> float:
 
 
 def tight(place: str) -> str:
-    """Why a trial must end for the sake of everybody else here: no disk where it writes, or no memory; "" when there is room."""
+    """Why a trial must end for the sake of everybody else here: no disk where it writes, or no memory;
+    "" when there is room."""
     disk = os.statvfs(place)
     if disk.f_bavail * disk.f_frsize < FREE_DISK:
         return "the disk is full: the trial writes too much"

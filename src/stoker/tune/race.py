@@ -1,7 +1,8 @@
-"""Live trials side by side: one process group runs at a time, the others stand still, and neighbours in time are compared.
+"""Live trials side by side: one process group runs at a time, the others stand still,
+and neighbours in time are compared.
 
-What the machine does to one window it does to the next as well, so only ratios within pairs count. A trial that dies or hangs is a
-result about its settings.
+What the machine does to one window it does to the next as well, so only ratios within pairs count.
+A trial that dies or hangs is a result about its settings.
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ FEW_PAIRS = 6  # with fewer the interval also spans what single pairs said
 PAIRS_LOUD, LOUD = 2, 0.7  # so few are enough where each of them says that it takes less than that
 DRAWS = 800
 LOST, LOST_AT_MOST = 0.8, 0.9  # of a window: counted out, it leaves too little to be sure of
-UNEVEN, UNEVEN_AT_MOST = 0.35, 0.6  # so much more of one window of a pair was lost to others than of the other one
+# so much more of one window of a pair was lost to others than of the other one
+UNEVEN, UNEVEN_AT_MOST = 0.35, 0.6
 RARE = 3.0  # a step that lasted so many medians is an event, and is counted even where it spans a stop
 HANGS_S = 15.0
 LOOK_S = 0.1  # so often a running trial is looked at
 START_S = 60.0
 LONGER = 2.0  # times what was asked for, where there are too few pairs to say anything
-POOL = 256  # different samples that a kept feed is asked for in a race: it would be warm in the second epoch only, which no race reaches
+# different samples that a kept feed is asked for in a race:
+# it would be warm in the second epoch only, which no race reaches
+POOL = 256
 ENDS = 8  # so often a script that is over is started again: a short training is no fault of its settings
 OUT_OF_IT = 0.99  # a ratio above this is no gain
 
@@ -56,7 +60,8 @@ class Interval:
 
 @dataclass
 class Window:
-    """What one live trial did while it had the machine. seconds: of its steps, less what others held it up."""
+    """What one live trial did while it had the machine. seconds:
+    of its steps, less what others held it up."""
 
     steps: int
     seconds: float
@@ -64,7 +69,8 @@ class Window:
 
     @property
     def taken(self) -> float:
-        """The share of the machine that others used, where they were in our way: nothing while cores stood idle."""
+        """The share of the machine that others used, where they were in our way:
+        nothing while cores stood idle."""
         whole = max(1e-9, self.load.wall_s * (os.cpu_count() or 1))
         foreign = self.load.foreign_s + self.load.steal_s
         full = (self.load.own_s + foreign) / whole
@@ -73,7 +79,8 @@ class Window:
 
 @dataclass
 class Result:
-    """One entry against the first one. ratio: None where too few pairs were comparable. died: why it did not come to the end."""
+    """One entry against the first one. ratio: None where too few pairs were comparable. died:
+    why it did not come to the end."""
 
     name: str
     ratio: Interval | None = None
@@ -89,7 +96,8 @@ class Result:
 
 @dataclass
 class Outcome:
-    """results: of all entries, the first is what the others are compared with. who: [name, cores] of others that were busy."""
+    """results: of all entries, the first is what the others are compared with. who:
+    [name, cores] of others that were busy."""
 
     results: list[Result]
     seconds: float
@@ -106,21 +114,55 @@ class Outcome:
 
 
 class Race:
-    """Start all, warm them, let them take turns for so long, say who was how fast. Ends every trial, also on Ctrl-C."""
+    """Start all, warm them, let them take turns for so long, say who was how fast.
+    Ends every trial, also on Ctrl-C."""
 
-    def __init__(self, command: Command, entries: Sequence[Entry], parent: Path, *, seed: int = 0, network: bool = False,
-                 warm: int = WARM_STEPS, start_s: float = START_S, say: Callable[[str], None] = lambda text: None,
-                 clock: Callable[[], float] = time.monotonic) -> None:
-        self._parent, self._warm, self._start_s, self._say, self._now = parent, max(warm, WARM_STEPS), start_s, say, clock
+    def __init__(
+        self,
+        command: Command,
+        entries: Sequence[Entry],
+        parent: Path,
+        *,
+        seed: int = 0,
+        network: bool = False,
+        warm: int = WARM_STEPS,
+        start_s: float = START_S,
+        say: Callable[[str], None] = lambda text: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._parent, self._warm, self._start_s, self._say, self._now = (
+            parent,
+            max(warm, WARM_STEPS),
+            start_s,
+            say,
+            clock,
+        )
         self._random = random.Random(seed)
-        self._lanes = [_Lane(command, {"mode": "trial", "seconds": 0, "steps": 0, "seed": None, "settings": dict(e.settings), "try": [],
-                                       "network": network, "pool": POOL}, parent, Result(e.name)) for e in entries]
+        self._lanes = [
+            _Lane(
+                command,
+                {
+                    "mode": "trial",
+                    "seconds": 0,
+                    "steps": 0,
+                    "seed": None,
+                    "settings": dict(e.settings),
+                    "try": [],
+                    "network": network,
+                    "pool": POOL,
+                },
+                parent,
+                Result(e.name),
+            )
+            for e in entries
+        ]
         self._halves: list[dict[str, Window]] = []
         self._who: dict[str, float] = {}
         self._wall = 0.0
 
     def run(self, seconds: float) -> Outcome:
-        """Race for so long after the start, twice that where too few pairs could be compared. The trials are ended, also on Ctrl-C."""
+        """Race for so long after the start, twice that where too few pairs could be compared.
+        The trials are ended, also on Ctrl-C."""
         began = self._now()
         try:
             self._warm_up(self._lanes)
@@ -129,12 +171,20 @@ class Race:
             for lane in self._lanes:
                 lane.finish()
         self._judge()
-        others = sorted(((name, s / max(1e-9, self._wall)) for name, s in self._who.items()), key=lambda each: -each[1])
+        others = sorted(
+            ((name, s / max(1e-9, self._wall)) for name, s in self._who.items()), key=lambda each: -each[1]
+        )
         windows = [w for half in self._halves for w in half.values()]
         taken = statistics.fmean(w.taken for w in windows) if windows else 0.0
-        return Outcome([lane.result for lane in self._lanes], self._now() - began, [w for w in others if w[1] > 0.05][:3], taken)
+        return Outcome(
+            [lane.result for lane in self._lanes],
+            self._now() - began,
+            [w for w in others if w[1] > 0.05][:3],
+            taken,
+        )
 
-    # -- the start ----------------------------------------------------------------------------------------------------
+    # -- the start
+    # ----------------------------------------------------------------------------------------------------
 
     def _warm_up(self, lanes: list[_Lane]) -> None:
         """Start them, as many at once as there are cores; each stands still as soon as it is warm."""
@@ -150,7 +200,8 @@ class Race:
                         lane.halt()
             time.sleep(0.01)
 
-    # -- turns --------------------------------------------------------------------------------------------------------
+    # -- turns
+    # --------------------------------------------------------------------------------------------------------
 
     def _turns(self, deadline: float, latest: float) -> None:
         base, forward = self._lanes[0], True
@@ -188,25 +239,37 @@ class Race:
         self._lanes[1:] = [*self._lanes[2:], *self._lanes[1:2]]
 
     def _take_out(self, rivals: list[_Lane]) -> None:
-        """Those that lost: surely slower than the best one, or surely no gain. The last one stays for its number."""
+        """Those that lost: surely slower than the best one, or surely no gain.
+        The last one stays for its number."""
         known = [lane for lane in rivals if lane.result.ratio]
         if len(known) < 2:
             return
         best = min(known, key=lambda lane: lane.result.ratio.value)
         for lane in known:
             ratio = lane.result.ratio
-            if lane is not best and (ratio.low > best.result.ratio.high or (ratio.low > OUT_OF_IT and best.result.ratio.high < OUT_OF_IT)):
-                self._say(f"{lane.result.name} is too slow and not tested further: a step takes {ratio.value:.0%} of its unchanged time")
+            if lane is not best and (
+                ratio.low > best.result.ratio.high
+                or (ratio.low > OUT_OF_IT and best.result.ratio.high < OUT_OF_IT)
+            ):
+                self._say(
+                    f"{lane.result.name} is too slow and not tested further: "
+                    f"a step takes {ratio.value:.0%} of its unchanged time"
+                )
                 lane.result.out = True
                 lane.finish()
 
     def _decided(self, rivals: list[_Lane]) -> bool:
         """One is left and its number is known well enough."""
-        if len(rivals) > 1 or (ratio := rivals[0].result.ratio) is None or rivals[0].result.pairs < PAIRS_ENOUGH:
+        if (
+            len(rivals) > 1
+            or (ratio := rivals[0].result.ratio) is None
+            or rivals[0].result.pairs < PAIRS_ENOUGH
+        ):
             return False
         return ratio.high - ratio.low < 0.06 * ratio.value
 
-    # -- numbers ------------------------------------------------------------------------------------------------------
+    # -- numbers
+    # ------------------------------------------------------------------------------------------------------
 
     def _judge(self) -> None:
         base = self._lanes[0].result
@@ -214,14 +277,19 @@ class Race:
             lane.tell()
         for lane in self._lanes[1:]:
             name = lane.result.name
-            pairs = [(half[base.name], half[name]) for half in self._halves if base.name in half and name in half]
+            pairs = [
+                (half[base.name], half[name]) for half in self._halves if base.name in half and name in half
+            ]
             even = even_pairs(pairs)
             lane.result.pairs, lane.result.dropped = len(even), len(pairs) - len(even)
-            lane.result.ratio = told_ratio([((a.steps, a.seconds), (b.steps, b.seconds)) for a, b in even], self._random)
+            lane.result.ratio = told_ratio(
+                [((a.steps, a.seconds), (b.steps, b.seconds)) for a, b in even], self._random
+            )
 
 
 def even_pairs(pairs: list[tuple[Window, Window]]) -> list[tuple[Window, Window]]:
-    """The pairs in which others held up the one about as much as the other. With too few of them, the least uneven ones."""
+    """The pairs in which others held up the one about as much as the other.
+    With too few of them, the least uneven ones."""
     def uneven(pair: tuple[Window, Window]) -> float:
         return abs(pair[0].load.lost - pair[1].load.lost)
 
@@ -230,11 +298,16 @@ def even_pairs(pairs: list[tuple[Window, Window]]) -> list[tuple[Window, Window]
     good = [pair for pair in pairs if uneven(pair) <= UNEVEN and most(pair) <= LOST]
     if len(good) >= PAIRS_MIN:
         return good
-    return sorted((pair for pair in pairs if uneven(pair) <= UNEVEN_AT_MOST and most(pair) <= LOST_AT_MOST), key=uneven)[:PAIRS_MIN]
+    return sorted(
+        (pair for pair in pairs if uneven(pair) <= UNEVEN_AT_MOST and most(pair) <= LOST_AT_MOST), key=uneven
+    )[:PAIRS_MIN]
 
 
-def told_ratio(pairs: Sequence[tuple[tuple[int, float], tuple[int, float]]], chance: random.Random) -> Interval | None:
-    """As `paired_ratio`; a script whose every life is over in a window has few pairs, which may be loud enough."""
+def told_ratio(
+    pairs: Sequence[tuple[tuple[int, float], tuple[int, float]]], chance: random.Random
+) -> Interval | None:
+    """As `paired_ratio`; a script whose every life is over in a window has few pairs,
+    which may be loud enough."""
     ratio = paired_ratio(pairs, chance)
     if ratio is None and (loud := paired_ratio(pairs, chance, PAIRS_LOUD)) is not None and loud.high < LOUD:
         return loud
@@ -243,21 +316,25 @@ def told_ratio(pairs: Sequence[tuple[tuple[int, float], tuple[int, float]]], cha
 
 def paired_ratio(pairs: Sequence[tuple[tuple[int, float], tuple[int, float]]], chance: random.Random,
                  least: int = PAIRS_MIN) -> Interval | None:
-    """Step time new/old over pairs ((steps, seconds) old, new): the whole time over all steps, so that rare slow steps count as
-    they weigh; the interval by drawing pairs again. None with fewer than `least` pairs."""
+    """Step time new/old over pairs ((steps, seconds) old, new):
+    the whole time over all steps, so that rare slow steps count as they weigh;
+    the interval by drawing pairs again. None with fewer than `least` pairs."""
     pairs = [(a, b) for a, b in pairs if a[0] > 0 and b[0] > 0 and a[1] > 0]
     if len(pairs) < max(1, least):
         return None
 
     def ratio(chosen: Sequence) -> float:
-        (old_n, old_s), (new_n, new_s) = (map(sum, zip(*side, strict=True)) for side in zip(*chosen, strict=True))
+        (old_n, old_s), (new_n, new_s) = (
+            map(sum, zip(*side, strict=True)) for side in zip(*chosen, strict=True)
+        )
         return (new_s / new_n) / (old_s / old_n)
     value = ratio(pairs)
     drawn = sorted(ratio(chance.choices(pairs, k=len(pairs))) for _ in range(DRAWS))
     low, high = drawn[int(0.05 * DRAWS)], drawn[int(0.95 * DRAWS)]
     if len(pairs) < FEW_PAIRS:
         usual = statistics.median(min(a[0], b[0]) for a, b in pairs)
-        single = [ratio([(a, b)]) for a, b in pairs if min(a[0], b[0]) >= usual / 2]  # not of windows that were mostly evaluation
+        # not of windows that were mostly evaluation
+        single = [ratio([(a, b)]) for a, b in pairs if min(a[0], b[0]) >= usual / 2]
         low, high = min(low, *single), max(high, *single)
     return Interval(value, min(low, value), max(high, value))
 
@@ -307,8 +384,8 @@ class _Lane:
         self._halted_ns = time.monotonic_ns()
 
     def turn(self, seconds: float) -> Window | None:
-        """Let it run so long, and at least until three steps have ended. None when it died or hung meanwhile; of a script that came to
-        its end, what it did until then."""
+        """Let it run so long, and at least until three steps have ended.
+        None when it died or hung meanwhile; of a script that came to its end, what it did until then."""
         self._ends = self.trial.steps()
         watch = procs.Watch(self._members or self.trial.members())
         went_ns = time.monotonic_ns()
@@ -343,8 +420,13 @@ class _Lane:
     def _window(self, watch: procs.Watch, halted_ns: int, went_ns: int) -> Window:
         load = watch.load(self._members)
         before, self._ends = self._ends, self.trial.steps()
-        steps, nanoseconds = count_steps(before[-1] if before else halted_ns, halted_ns, went_ns, self._ends[len(before):],
-                                         self.trial.pauses())
+        steps, nanoseconds = count_steps(
+            before[-1] if before else halted_ns,
+            halted_ns,
+            went_ns,
+            self._ends[len(before) :],
+            self.trial.pauses(),
+        )
         window = Window(steps, nanoseconds / 1e9 * (1 - load.lost), load)
         if steps:
             self.result.windows.append([steps, round(window.seconds, 6), round(load.lost, 3)])
@@ -358,7 +440,12 @@ class _Lane:
         """After the script came to its end: a new one in its place."""
         if not self.gone or self.result.died or self._ended > ENDS:
             return False
-        self.trial, self.gone, self._first, self._ends = Trial(self._command, self._order, self._parent), False, 0.0, []
+        self.trial, self.gone, self._first, self._ends = (
+            Trial(self._command, self._order, self._parent),
+            False,
+            0.0,
+            [],
+        )
         return True
 
     def _die(self, why: str = "") -> None:
@@ -381,14 +468,20 @@ def count_steps(last_ns: int, halted_ns: int, went_ns: int, ends: Sequence[int],
                 pauses: Mapping[int, int] | None = None) -> tuple[int, int]:
     """(steps, ns) of a window, evaluation left out: it comes seldom, and to one of the two sides.
 
-    The step that spans the stop before it is left out (a device or a disk may have worked on meanwhile), unless it is so long that it
-    is an event of its own: leaving those out would hide them, since a stop hits long ones most. pauses: end of a step -> ns of
-    evaluation before it; of one that spans a stop, the stop is in it.
+    The step that spans the stop before it is left out (a device or a disk may have worked on meanwhile),
+    unless it is so long that it is an event of its own:
+    leaving those out would hide them, since a stop hits long ones most. pauses:
+    end of a step -> ns of evaluation before it; of one that spans a stop, the stop is in it.
     """
     if len(ends) < 2:
         return 0, 0
     pauses = pauses or {}
     steps, took = len(ends) - 1, ends[-1] - ends[0] - sum(pauses.get(end, 0) for end in ends[1:])
-    spanning = max(0, halted_ns - last_ns) + ends[0] - went_ns - max(0, pauses.get(ends[0], 0) - max(0, went_ns - halted_ns))
+    spanning = (
+        max(0, halted_ns - last_ns)
+        + ends[0]
+        - went_ns
+        - max(0, pauses.get(ends[0], 0) - max(0, went_ns - halted_ns))
+    )
     usual = statistics.median(b - a for a, b in itertools.pairwise(ends))
     return (steps + 1, took + spanning) if spanning > RARE * usual else (steps, took)

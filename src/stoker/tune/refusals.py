@@ -37,8 +37,12 @@ def find(view: View, reading: Reading) -> tuple[Refusal, ...]:
 def before(reading: Reading) -> Refusal | None:
     """What the text alone forbids: such a script must not even be started for a measurement."""
     if reading.takes_away:
-        return Refusal("all", "not_replayable", f"The data cannot be read twice ({_spot(reading.takes_away)} removes what it reads).",
-                       "Store the data in files and read these files.")
+        return Refusal(
+            "all",
+            "not_replayable",
+            f"The data cannot be read twice ({_spot(reading.takes_away)} removes what it reads).",
+            "Store the data in files and read these files.",
+        )
     return None
 
 
@@ -58,27 +62,45 @@ def _whole(view: View, reading: Reading) -> Iterator[Refusal]:
                       "Pass the input as arguments.")
     if effects.get("network"):
         where = ", ".join(str(n) for n in effects["network"][:3])
-        yield Refusal("all", "network_writes", f"The script writes to {where}; each trial would write there again.",
-                      "Disable this for the tuning, or allow it: stoker tune --network ...")
+        yield Refusal(
+            "all",
+            "network_writes",
+            f"The script writes to {where}; each trial would write there again.",
+            "Disable this for the tuning, or allow it: stoker tune --network ...",
+        )
     if why := _once(view, reading):
-        yield Refusal("all", "not_replayable", f"The data cannot be read twice{why}.", "Store the data in files and read these files.")
+        yield Refusal(
+            "all",
+            "not_replayable",
+            f"The data cannot be read twice{why}.",
+            "Store the data in files and read these files.",
+        )
     if facts.get("ended") == "error":
         error = facts.get("error") or {}
         place = f", {error['file']}:{error['line']}" if error.get("file") else ""
         said = f"{error.get('type', 'an error')}: {error.get('message', '')}".rstrip(": ")
         yield Refusal("all", "fails_itself", f"The script fails: {said}{place}.",
                       "Fix the error first, then tune.")
-    elsewhere = reading.distributed and not facts.get("steps_seen")  # the steps are made by processes that it starts
+    # the steps are made by processes that it starts
+    elsewhere = reading.distributed and not facts.get("steps_seen")
     if int(facts.get("ranks") or 1) > 1 or view.flags.get("distributed") or elsewhere:
         yield Refusal("all", "distributed", "Several ranks train together; Stoker cannot change one alone.",
                       "Tune the script in one process, then start the ranks.")
     if _turns(view, reading):
-        yield Refusal("all", "several_optimizers", "Several optimizers take turns, so steps cannot be compared.",
-                      "Use only the diagnosis; try changes by hand.")
+        yield Refusal(
+            "all",
+            "several_optimizers",
+            "Several optimizers take turns, so steps cannot be compared.",
+            "Use only the diagnosis; try changes by hand.",
+        )
     if facts.get("ended") == "script" and steps is not None and steps < FEWEST_STEPS:
         many = f"{steps} step{'' if steps == 1 else 's'}"
-        yield Refusal("all", "too_short", f"The whole training has {many}; {FEWEST_STEPS} are needed to compare times.",
-                      "Tune with more data, or do not tune: the training is short.")
+        yield Refusal(
+            "all",
+            "too_short",
+            f"The whole training has {many}; {FEWEST_STEPS} are needed to compare times.",
+            "Tune with more data, or do not tune: the training is short.",
+        )
 
 
 def _turns(view: View, reading: Reading) -> bool:
@@ -97,7 +119,8 @@ def _once(view: View, reading: Reading) -> str:
     return f" ({_spot(reading.takes_away)} removes the data that it reads)" if reading.takes_away else ""
 
 
-# --- of the loader -----------------------------------------------------------------------------------------------------------
+# --- of the loader
+# -----------------------------------------------------------------------------------------------------------
 
 def _of_loader(view: View, reading: Reading) -> Iterator[Refusal]:
     loader = view.loader
@@ -108,8 +131,12 @@ def _of_loader(view: View, reading: Reading) -> Iterator[Refusal]:
         return
     if loader.get("own_iter"):
         for knob in LOADER_KNOBS:
-            yield Refusal(knob, "own_iter", "The loader overrides __iter__, so Stoker cannot change it safely.",
-                          "Change the loader in the script, if it is slow.")
+            yield Refusal(
+                knob,
+                "own_iter",
+                "The loader overrides __iter__, so Stoker cannot change it safely.",
+                "Change the loader in the script, if it is slow.",
+            )
         return
     if view.dataset.get("iterable"):
         yield from _of_stream(view)
@@ -117,43 +144,77 @@ def _of_loader(view: View, reading: Reading) -> Iterator[Refusal]:
     if view.dataset.get("changed") or reading.sets_on_dataset:
         names = ", ".join(map(str, view.dataset.get("changed") or [])) or spot
         for knob in ("persistent_workers", "cache"):
-            yield Refusal(knob, "dataset_changes", f"The dataset is changed between epochs ({names}); kept workers or samples "
-                          "would not see the change.", "Keep restarting the workers in each epoch.")
+            yield Refusal(
+                knob,
+                "dataset_changes",
+                f"The dataset is changed between epochs ({names}); kept workers or samples "
+                "would not see the change.",
+                "Keep restarting the workers in each epoch.",
+            )
     if view.samples.get("same") is False or (view.samples.get("same") is None and reading.draws):
-        yield Refusal("cache", "random_samples", "Samples are random each time; kept samples would repeat in each epoch.",
-                      "Cache the part before the random transform, in the dataset.")
+        yield Refusal(
+            "cache",
+            "random_samples",
+            "Samples are random each time; kept samples would repeat in each epoch.",
+            "Cache the part before the random transform, in the dataset.",
+        )
     proof = loader.get("proof") or {}
     if isinstance(proof.get("batched"), str) and view.samples.get("same") is False:
-        yield Refusal("batched", "random_samples", f"Reading a whole batch at once would give different samples: {proof['batched']}.",
-                      "Write __getitems__ in the dataset, if the order of random numbers does not matter.")
+        yield Refusal(
+            "batched",
+            "random_samples",
+            f"Reading a whole batch at once would give different samples: {proof['batched']}.",
+            "Write __getitems__ in the dataset, if the order of random numbers does not matter.",
+        )
 
 
 def _of_stream(view: View) -> Iterator[Refusal]:
     if not view.workers:
-        yield Refusal("workers", "order_matters", "The data is a stream: only one reader can keep its order.",
-                      "If the order does not matter, split the stream among workers in __iter__ (get_worker_info).")
+        yield Refusal(
+            "workers",
+            "order_matters",
+            "The data is a stream: only one reader can keep its order.",
+            "If the order does not matter, split the stream among workers in __iter__ (get_worker_info).",
+        )
     for knob in ("cache", "batched"):
         yield Refusal(knob, "order_matters", "The data is a stream: its samples have no index.",
                       "Use a dataset with __getitem__, if memory allows.")
 
 
-# --- of the maths ------------------------------------------------------------------------------------------------------------
+# --- of the maths
+# ------------------------------------------------------------------------------------------------------------
 
 def _of_maths(view: View, reading: Reading) -> Iterator[Refusal]:
     half = view.facts.get("bf16") or {}
     if half.get("finite") is False or (half.get("cosine") is not None and half["cosine"] < 0.99):
         infinite = half.get("finite") is False
-        seen = "the loss is no longer finite" if infinite else f"the gradients have a cosine of only {half['cosine']:.3f}"
-        yield Refusal("bf16", "precision_sensitive", f"In bfloat16 the training fails: {seen}.", "Keep float32.")
+        seen = (
+            "the loss is no longer finite"
+            if infinite
+            else f"the gradients have a cosine of only {half['cosine']:.3f}"
+        )
+        yield Refusal(
+            "bf16", "precision_sensitive", f"In bfloat16 the training fails: {seen}.", "Keep float32."
+        )
     elif why := (view.facts.get("failed") or {}).get("bf16"):
-        yield Refusal("bf16", "precision_sensitive", f"In bfloat16 the training fails: {why}.", "Keep float32.")
+        yield Refusal(
+            "bf16", "precision_sensitive", f"In bfloat16 the training fails: {why}.", "Keep float32."
+        )
     elif reading.fine:
         for knob in ("bf16", "tf32"):
-            yield Refusal(knob, "precision_sensitive", f"The training needs float32 precision ({_spot(reading.fine)}): in lower precision "
-                          "it fails.", "Keep float32.")
+            yield Refusal(
+                knob,
+                "precision_sensitive",
+                f"The training needs float32 precision ({_spot(reading.fine)}): in lower precision it fails.",
+                "Keep float32.",
+            )
     if reading.batch_pairs:
-        yield Refusal("batch", "batch_is_maths", f"The loss depends on which samples share a batch ({_spot(reading.batch_pairs)}).",
-                      "Another batch size changes the training: choose it by the result.")
+        yield Refusal(
+            "batch",
+            "batch_is_maths",
+            f"The loss depends on which samples share a batch ({_spot(reading.batch_pairs)}).",
+            "Another batch size changes the training: choose it by the result.",
+        )
 
 
 def _spot(spot: tuple[str, int] | None) -> str:

@@ -1,6 +1,8 @@
-"""What `stoker tune` says at its end: a verdict, where the time goes, what to do, the nine tips, what is left alone; as text and as JSON.
+"""What `stoker tune` says at its end: a verdict, where the time goes, what to do, the nine tips, what is left
+alone; as text and as JSON.
 
-Nothing is measured or decided here. Widths are columns of the terminal; without a terminal lines are not wrapped.
+Nothing is measured or decided here. Widths are columns of the terminal;
+without a terminal lines are not wrapped.
 """
 
 from __future__ import annotations
@@ -18,13 +20,26 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 WORDS = {
-    "data": "waiting for data", "start": "starting workers", "transfer": "copying to the GPU", "forward": "forward and loss",
-    "backward": "backward", "optimizer": "optimizer", "save": "saving", "log": "printing, logging", "evaluation": "evaluation",
+    "data": "waiting for data",
+    "start": "starting workers",
+    "transfer": "copying to the GPU",
+    "forward": "forward and loss",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "save": "saving",
+    "log": "printing, logging",
+    "evaluation": "evaluation",
     "other": "other code of the script",
 }
 TIP_TITLES = {
-    "num_workers": "loader workers", "pin_memory": "pin_memory", "prefetch": "keep workers, prefetch", "batch_size": "larger batch",
-    "precision": "bfloat16", "channels_last": "channels_last", "compile": "torch.compile", "optimizer": "fused optimizer, zero_grad",
+    "num_workers": "loader workers",
+    "pin_memory": "pin_memory",
+    "prefetch": "keep workers, prefetch",
+    "batch_size": "larger batch",
+    "precision": "bfloat16",
+    "channels_last": "channels_last",
+    "compile": "torch.compile",
+    "optimizer": "fused optimizer, zero_grad",
     "syncs": "fewer .item() and print() calls",
 }
 _COLOURS = {"HELPS": "green", "UNSAFE": "red", "DONE": "cyan", "NO EFFECT": "dim", "NOT TESTED": "yellow"}
@@ -32,14 +47,24 @@ _MOST_ACTIONS = 8
 _UNWRAPPED = 1000  # columns, where there is no terminal
 
 
-def text(found: Findings, card: dict, *, script: str = "", width: int | None = None, colour: bool = False) -> str:
+def text(
+    found: Findings, card: dict, *, script: str = "", width: int | None = None, colour: bool = False
+) -> str:
     """The report. width: of the terminal; None where there is none."""
     from rich.console import Console
     from rich.padding import Padding
 
     out = StringIO()
-    console = Console(file=out, width=width or _UNWRAPPED, force_terminal=colour, no_color=not colour, highlight=False, markup=False,
-                      color_system="standard" if colour else None, legacy_windows=False)
+    console = Console(
+        file=out,
+        width=width or _UNWRAPPED,
+        force_terminal=colour,
+        no_color=not colour,
+        highlight=False,
+        markup=False,
+        color_system="standard" if colour else None,
+        legacy_windows=False,
+    )
     verdict = flat(found.verdict)
     console.print(f"{script}: {verdict}" if script else verdict, style="bold")
     for title, body in _parts(found, card, bool(width)):
@@ -72,17 +97,29 @@ def _parts(found: Findings, card: dict, wraps: bool) -> Iterator[tuple[str, Rend
 def _table(*columns: tuple[str, str]) -> Table:
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=any(name for name, _ in columns))
+    table = Table(
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        header_style="dim",
+        show_header=any(name for name, _ in columns),
+    )
     for name, kind in columns:
-        table.add_column(name, justify="right" if kind == "number" else "left", no_wrap=kind != "text", overflow="fold")
+        table.add_column(
+            name, justify="right" if kind == "number" else "left", no_wrap=kind != "text", overflow="fold"
+        )
     return table
 
 
 def _stages(found: Findings) -> Table:
-    table = _table(("", "name"), ("ms now", "number"), ("share", "number"), ("after", "number"), ("measured by", "text"))
+    table = _table(
+        ("", "name"), ("ms now", "number"), ("share", "number"), ("after", "number"), ("measured by", "text")
+    )
     for row in found.stages:
         after = "" if row.after_ms is None else number(row.after_ms)
-        table.add_row(WORDS.get(row.name, row.name), number(row.now_ms), f"{row.share:.1%}", after, row.measured)
+        table.add_row(
+            WORDS.get(row.name, row.name), number(row.now_ms), f"{row.share:.1%}", after, row.measured
+        )
     whole, after = sum(r.now_ms for r in found.stages), sum(r.after_ms or 0 for r in found.stages)
     table.add_row("a step", number(whole), "", number(after), "")
     if found.floor_ms is not None:
@@ -106,12 +143,20 @@ def _actions(found: Findings) -> RenderableType:
     from rich.text import Text
 
     tried = any(a.confirmed for a in found.actions)
-    table = _table(("", "name"), ("forecast", "number"), *([("confirmed", "number")] if tried else []), ("class", "name"), ("", "text"))
+    table = _table(
+        ("", "name"),
+        ("forecast", "number"),
+        *([("confirmed", "number")] if tried else []),
+        ("class", "name"),
+        ("", "text"),
+    )
     for action in found.actions[:_MOST_ACTIONS]:
         forecast = "" if action.ratio.value >= 1 else speed(action.ratio)
         confirmed = [speed(action.confirmed) if action.confirmed else ""] if tried else []
         where = f" ({_spot(action.file, action.line)})" if action.line else ""
-        what = {"diff": " A diff follows." if action.diff else " In the script.", "advice": ""}.get(action.cure, "")
+        what = {"diff": " A diff follows." if action.diff else " In the script.", "advice": ""}.get(
+            action.cure, ""
+        )
         state = f" {action.state[:1].upper()}{action.state[1:]}." if action.state else ""
         told = flat(action.text.removesuffix(".") + f"{where}.{what}{state}")
         table.add_row(action.name, forecast, *confirmed, action.risk, told)
@@ -122,7 +167,9 @@ def _actions(found: Findings) -> RenderableType:
 def _outcome(found: Findings) -> Table:
     table = _table(("", "name"), ("", "text"))
     if found.total is not None:
-        table.add_row("all together", f"{speed(found.total)} as confirmed: {', '.join(found.kept) or 'nothing kept'}")
+        table.add_row(
+            "all together", f"{speed(found.total)} as confirmed: {', '.join(found.kept) or 'nothing kept'}"
+        )
     if found.outcome:
         table.add_row("", flat(found.outcome))
     return table
@@ -134,7 +181,9 @@ def _tips(found: Findings) -> Table:
         state = f"HELPS {tip.gain:+.0%}" if tip.state == "HELPS" and tip.gain is not None else tip.state
         from rich.text import Text
 
-        table.add_row(TIP_TITLES.get(tip.name, tip.name), Text(state, style=_COLOURS.get(tip.state, "")), flat(tip.text))
+        table.add_row(
+            TIP_TITLES.get(tip.name, tip.name), Text(state, style=_COLOURS.get(tip.state, "")), flat(tip.text)
+        )
     return table
 
 
@@ -144,7 +193,13 @@ def _refusals(found: Findings) -> Table:
     for refusal in found.refusals:
         said.setdefault((refusal.text, refusal.hint), []).append(refusal.knob)
     for (why, hint), knobs in said.items():
-        name = "everything" if "all" in knobs else knobs[0] if len(knobs) == 1 else f"{knobs[0]} and {len(knobs) - 1} more"
+        name = (
+            "everything"
+            if "all" in knobs
+            else knobs[0]
+            if len(knobs) == 1
+            else f"{knobs[0]} and {len(knobs) - 1} more"
+        )
         table.add_row(name, flat(f"{why} {hint}"))
     return table
 
@@ -164,7 +219,8 @@ def to_json(found: Findings, card: dict, facts: dict | None = None) -> dict:
     return {"version": 1, **found.to_json(), "card": card, **({"facts": facts} if facts is not None else {})}
 
 
-# --- words -------------------------------------------------------------------------------------------------------------------
+# --- words
+# ------------------------------------------------------------------------------------------------------------
 
 def machine(card: dict) -> str:
     """The machine in one line."""
@@ -187,7 +243,9 @@ def speed(ratio: Range) -> str:
 
 
 def number(ms: float) -> str:
-    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.1f}" if ms >= 10 else f"{ms:.2f}" if ms >= 0.1 else f"{ms:.3f}"
+    return (
+        f"{ms:,.0f}" if ms >= 100 else f"{ms:.1f}" if ms >= 10 else f"{ms:.2f}" if ms >= 0.1 else f"{ms:.3f}"
+    )
 
 
 def flat(text: str) -> str:
@@ -198,7 +256,11 @@ def flat(text: str) -> str:
 def best(found: Findings) -> Action | None:
     """The best setting that was confirmed; without one, the best that was forecast."""
     settings = [a for a in found.actions if a.cure == "setting"]
-    return min((a for a in settings if a.confirmed), key=lambda a: a.confirmed.value, default=settings[0] if settings else None)
+    return min(
+        (a for a in settings if a.confirmed),
+        key=lambda a: a.confirmed.value,
+        default=settings[0] if settings else None,
+    )
 
 
 def _spot(file: str, line: int) -> str:

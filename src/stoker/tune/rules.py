@@ -1,4 +1,5 @@
-"""From what was measured to what it means: facts of the probe, the machine card and the script's text -> Findings. Pure."""
+"""From what was measured to what it means: facts of the probe, the machine card and the script's text ->
+Findings. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +13,15 @@ from stoker.tune.view import View
 OPEN = 0.10  # the sum may leave so much of the step unexplained
 KEPT, WORTH = tips.KEPT_STATES  # states of actions that were confirmed
 ASKS = "needs consent"  # the state of those that wait for it begins so
-_WAITING, _COMPUTED = ("data", "start"), ("forward", "backward", "optimizer")  # kinds of the clock that settings make shorter
+# kinds of the clock that settings make shorter
+_WAITING, _COMPUTED = ("data", "start"), ("forward", "backward", "optimizer")
 _FOREIGN = 0.10
 _SPREAD = 0.25  # between the windows of one phase
 
 
 def judge(facts: dict, card: dict, reading: Reading | None = None) -> Findings:
-    """Causes, actions, tips, refusals of one script on one machine (facts: contract, section 9; card: card.py; reading: reading.read)."""
+    """Causes, actions, tips, refusals of one script on one machine (facts: contract, section 9;
+    card: card.py; reading: reading.read)."""
     view, text = View(facts, card), reading or Reading()
     refused = refusals.find(view, text)
     whole = view.step_s("R0")
@@ -26,37 +29,66 @@ def judge(facts: dict, card: dict, reading: Reading | None = None) -> Findings:
     offered = actions.find(view, text, found, refused)
     told = tips.find(view, found, offered, refused)
     stall, copy = view.stall, view.copy
-    floor = (view.step_s("R0") or 0) * (1 - (stall.value if stall else 0) - (copy.value if copy else 0)) if whole and stall else None
-    return Findings(_verdict(view, found, offered, refused), 1e3 * whole if whole else None, 1e3 * floor if floor is not None else None,
-                    stall, copy, view.residual, noise(view), found, offered, told, refused, _stages(view, offered), _curve(view, offered))
+    floor = (
+        (view.step_s("R0") or 0) * (1 - (stall.value if stall else 0) - (copy.value if copy else 0))
+        if whole and stall
+        else None
+    )
+    return Findings(
+        _verdict(view, found, offered, refused),
+        1e3 * whole if whole else None,
+        1e3 * floor if floor is not None else None,
+        stall,
+        copy,
+        view.residual,
+        noise(view),
+        found,
+        offered,
+        told,
+        refused,
+        _stages(view, offered),
+        _curve(view, offered),
+    )
 
 
 def told_again(found: Findings, facts: dict, card: dict) -> Findings:
-    """The same findings with verdict, tips and the step afterwards from the confirmed numbers, after actions were tried."""
+    """The same findings with verdict, tips and the step afterwards from the confirmed numbers,
+    after actions were tried."""
     view = View(facts, card)
     found = _not_disproved(found, view)
     told = tips.find(view, found.causes, found.actions, found.refusals)
     kept = tuple(a for a in found.actions if a.state in (KEPT, WORTH))
     left = kept or tuple(a for a in found.actions if _foreseen(a))
-    return replace(found, tips=told, verdict=_verdict(view, found.causes, found.actions, found.refusals, found.total),
-                   stages=_stages(view, left, found.total if kept else None))
+    return replace(
+        found,
+        tips=told,
+        verdict=_verdict(view, found.causes, found.actions, found.refusals, found.total),
+        stages=_stages(view, left, found.total if kept else None),
+    )
 
 
 def _foreseen(action: Action) -> bool:
-    """Is its gain a forecast that still holds: it was not tried yet, and the interval of the forecast does not reach "no gain"?"""
+    """Is its gain a forecast that still holds:
+    it was not tried yet, and the interval of the forecast does not reach "no gain"?"""
     return not action.state and action.ratio.high < 1
 
 
 def _not_disproved(found: Findings, view: View) -> Findings:
-    """Without what a race has disproved: the advised number of workers was tried, and won nothing; neither are they too many, if it was
-    fewer."""
+    """Without what a race has disproved: the advised number of workers was tried, and won nothing;
+    neither are they too many, if it was fewer."""
     raced = [a for a in found.actions if a.name == "workers" and a.state == NO_GAIN]
     if raced:
         found = replace(found, curve=replace(found.curve, advised=None))
-    fewer = any(loader.get("workers", view.workers) < view.workers for a in raced for loader in a.settings.get("loaders", {}).values())
+    fewer = any(
+        loader.get("workers", view.workers) < view.workers
+        for a in raced
+        for loader in a.settings.get("loaders", {}).values()
+    )
     if not fewer:
         return found
-    causes_, actions_ = (tuple(x for x in each if x.name != "too_many_workers") for each in (found.causes, found.actions))
+    causes_, actions_ = (
+        tuple(x for x in each if x.name != "too_many_workers") for each in (found.causes, found.actions)
+    )
     return replace(found, causes=causes_, actions=actions_)
 
 
@@ -69,11 +101,15 @@ def noise(view: View) -> str:
         middle = sorted(each)[len(each) // 2]
         spread = (max(each) - min(each)) / middle
         if spread > _SPREAD and not (view.facts.get("growth") or {}).get("backward"):
-            return f"Steps took between {1e3 * min(each):.3g} and {1e3 * max(each):.3g} ms from one measurement to the next."
+            return (
+                f"Steps took between {1e3 * min(each):.3g} and {1e3 * max(each):.3g} ms from one "
+                "measurement to the next."
+            )
     return ""
 
 
-# --- words -------------------------------------------------------------------------------------------------------------------
+# --- words
+# ------------------------------------------------------------------------------------------------------------
 
 def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], refused: tuple[Refusal, ...],
              total: Range | None = None) -> str:
@@ -92,13 +128,20 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
     head = ", ".join(p for p in (step, side) if p)
     untried = [a for a in offered if a.cure == "setting" and _foreseen(a)]
     best = min(untried, key=lambda a: a.ratio.value, default=None)
-    most = f" Best setting: {best.name}, {1 / max(best.ratio.value, 0.01):.2g} times as fast (forecast)." if best else ""
+    most = (
+        f" Best setting: {best.name}, {1 / max(best.ratio.value, 0.01):.2g} times as fast (forecast)."
+        if best
+        else ""
+    )
     if total is not None:
         faster = f"{1 / max(total.value, 0.01):.2f} times as fast"
         most = f" Confirmed: with the settings below, a step is {faster}." if total.value < 0.98 else ""
     asks = next((a for a in offered if a.cure == "setting" and a.state.startswith(ASKS)), None)
     if asks:
-        most += f" {asks.name} may gain {asks.gain:.0%} (forecast), but needs your consent{asks.state[len(ASKS):]}."
+        most += (
+            f" {asks.name} may gain {asks.gain:.0%} (forecast), but needs your "
+            f"consent{asks.state[len(ASKS) :]}."
+        )
     if found:
         return f"{head}. {found[0].text}{most}"
     if (total is not None and total.value < 0.98) or (best is not None and best.gain >= causes.LEAST):
@@ -107,16 +150,20 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
     return f"Already good: {step}, {left}.{most if asks else ''}"
 
 
-# --- numbers -----------------------------------------------------------------------------------------------------------------
+# --- numbers
+# ------------------------------------------------------------------------------------------------------------
 
 def _stages(view: View, offered: tuple[Action, ...], total: Range | None = None) -> tuple[Stage, ...]:
-    """The clock's kinds in R0; `after`: with the best setting of each side, in sum what `total` confirmed of them together."""
+    """The clock's kinds in R0; `after`: with the best setting of each side, in sum what `total` confirmed of
+    them together."""
     whole = sum(view.clock.values())
     if not whole:
         return ()
     settings = [a for a in offered if a.cure == "setting"]
-    feeds, computes = (whole * max([0.0, *(1 - a.ratio.value for a in settings if ("loaders" in a.settings) is side)])
-                       for side in (True, False))
+    feeds, computes = (
+        whole * max([0.0, *(1 - a.ratio.value for a in settings if ("loaders" in a.settings) is side)])
+        for side in (True, False)
+    )
     waiting, rest = (sum(view.clock.get(k, 0.0) for k in kinds) for kinds in (_WAITING, _COMPUTED))
     if total is not None and feeds + computes > 0:
         gained = whole * (1 - total.value)
@@ -125,8 +172,17 @@ def _stages(view: View, offered: tuple[Action, ...], total: Range | None = None)
     left_wait = max(0.0, waiting - feeds) / waiting if waiting else 1.0
     left_rest = max(0.0, rest - computes) / rest if rest else 1.0
     how = {"data": "clock; " + ("differencing" if view.stall else "not differenced"), "start": "clock"}
-    return tuple(Stage(kind, ms, ms / whole, ms * (left_wait if kind in _WAITING else left_rest if kind in _COMPUTED else 1.0),
-                       how.get(kind, "clock")) for kind, ms in view.clock.items() if ms / whole >= 0.002)
+    return tuple(
+        Stage(
+            kind,
+            ms,
+            ms / whole,
+            ms * (left_wait if kind in _WAITING else left_rest if kind in _COMPUTED else 1.0),
+            how.get(kind, "clock"),
+        )
+        for kind, ms in view.clock.items()
+        if ms / whole >= 0.002
+    )
 
 
 def _curve(view: View, offered: tuple[Action, ...]) -> Curve:
@@ -134,7 +190,19 @@ def _curve(view: View, offered: tuple[Action, ...]) -> Curve:
     compute = view.step_s("R1")
     limit, why = actions.breaks_at(view)
     dots = tuple(sorted(feeding.rates(view).items()))
-    advised = next((next(iter(a.settings["loaders"].values())).get("workers") for a in offered if a.name == "workers"), None)
+    advised = next(
+        (next(iter(a.settings["loaders"].values())).get("workers") for a in offered if a.name == "workers"),
+        None,
+    )
     most = max([8, 2 * round(view.cores), *(n for n, _ in dots), view.workers, advised or 0])
     line = tuple((n, model.rate(n)) for n in range(min(most, 32) + 1)) if model else ()
-    return Curve(dots, line, batch / compute if batch and compute else None, view.cores, view.workers, advised, limit, why)
+    return Curve(
+        dots,
+        line,
+        batch / compute if batch and compute else None,
+        view.cores,
+        view.workers,
+        advised,
+        limit,
+        why,
+    )

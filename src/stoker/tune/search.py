@@ -1,6 +1,8 @@
-"""The whole loop: card, probe, rules, race, confirmation, guard, keep. What cannot be tuned is refused with the reason.
+"""The whole loop: card, probe, rules, race, confirmation, guard, keep.
+What cannot be tuned is refused with the reason.
 
-Each part may be left early by Ctrl-C: what is known by then is the result, and nothing is kept that was not measured.
+Each part may be left early by Ctrl-C: what is known by then is the result,
+and nothing is kept that was not measured.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ HINTS = {
     "slow_start": "More time: stoker tune --for 10m ...",
     "killed": "SIGKILL often means that memory ran out. To see: stoker run with the same command.",
     "unhooked": "Name the training script itself: stoker tune train.py",
-    "no_torch": "stoker tune supports PyTorch only. For other trainings, stoker run shows wall-clock time and machine use.",
+    "no_torch": (
+        "stoker tune supports PyTorch only. For other trainings, stoker run shows wall-clock time and "
+        "machine use."
+    ),
     "no_step": "Name a command that trains: stoker tune train.py --epochs 1",
 }
 
@@ -54,7 +59,8 @@ class Options:
 
 @dataclass
 class Report:
-    """What came of it. state: "kept", "better" (found, not kept), "nothing" (nothing to win), "refused", "noisy", "stopped" (Ctrl-C)."""
+    """What came of it. state: "kept", "better" (found, not kept), "nothing" (nothing to win), "refused",
+    "noisy", "stopped" (Ctrl-C)."""
 
     state: str
     sentence: str
@@ -75,18 +81,41 @@ class Report:
     def to_json(self) -> dict:
         """What came of it, without the findings, the card and the facts."""
         total = self.total and {"value": self.total.value, "low": self.total.low, "high": self.total.high}
-        return {"state": self.state, "sentence": self.sentence, "hint": self.hint, "error": self.lines, "settings": self.settings,
-                "kept": list(self.kept), "total": total,
-                "forecast": self.forecast, "guard": self.guard, "trials": self.trials, "notes": self.notes,
-                "seconds": round(self.seconds, 1)}
+        return {
+            "state": self.state,
+            "sentence": self.sentence,
+            "hint": self.hint,
+            "error": self.lines,
+            "settings": self.settings,
+            "kept": list(self.kept),
+            "total": total,
+            "forecast": self.forecast,
+            "guard": self.guard,
+            "trials": self.trials,
+            "notes": self.notes,
+            "seconds": round(self.seconds, 1),
+        }
 
 
 class Search:
-    """One tuning of one command. `run` gives the report; `say` hears in what phase it is, `announce` what takes its own time."""
+    """One tuning of one command. `run` gives the report;
+    `say` hears in what phase it is, `announce` what takes its own time."""
 
-    def __init__(self, command: Command, options: Options, where: Home, say: Callable[[str], None] = lambda text: None,
-                 announce: Callable[[str], None] = lambda text: None) -> None:
-        self._command, self._o, self._where, self._say, self._announce = command, options, where, say, announce
+    def __init__(
+        self,
+        command: Command,
+        options: Options,
+        where: Home,
+        say: Callable[[str], None] = lambda text: None,
+        announce: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._command, self._o, self._where, self._say, self._announce = (
+            command,
+            options,
+            where,
+            say,
+            announce,
+        )
         self._seconds = WITHIN * options.seconds
         self._parent = trial.rooms(where)
         self._report = Report("nothing", "")
@@ -94,10 +123,12 @@ class Search:
         self._raced: list[tuple[choose.Candidate, Result]] = []
         self._confirmed = False
         self._stopped = False  # by Ctrl-C
-        self._neighbours: dict[str, float] = {}  # other processes that used the cores in a race: name -> cores
+        # other processes that used the cores in a race: name -> cores
+        self._neighbours: dict[str, float] = {}
 
     def run(self) -> Report:
-        """Never raises for what the script does. Raises StokerError or OSError where nothing can be started at all."""
+        """Never raises for what the script does.
+        Raises StokerError or OSError where nothing can be started at all."""
         began = time.monotonic()
         self._deadline = began + self._seconds
         try:
@@ -112,7 +143,8 @@ class Search:
     def _left(self) -> float:
         return self._deadline - time.monotonic()
 
-    # -- the loop -----------------------------------------------------------------------------------------------------
+    # -- the loop
+    # -----------------------------------------------------------------------------------------------------
 
     def _go(self) -> None:
         report = self._report
@@ -140,11 +172,17 @@ class Search:
         if facts.get("ended") == "script" and not self._o.force:
             self._too_short(ended)
             return
-        if facts and any(cause.name == "neighbour" for cause in report.found.causes):  # right for as long as the neighbour stays
+        # right for as long as the neighbour stays
+        if facts and any(cause.name == "neighbour" for cause in report.found.causes):
             self._change({"threads"}, state="not tried: other processes used the cores")
             if any(a.name == "threads" and a.cure == "setting" for a in report.found.actions):
-                report.notes.append("The number of threads was not tried, because other processes used the cores. Tune again later.")
-        chosen = choose.candidates([a for a in report.found.actions if not a.state], self._o.allow, self._most_lanes() - 1)
+                report.notes.append(
+                    "The number of threads was not tried, because other processes used the cores. "
+                    "Tune again later."
+                )
+        chosen = choose.candidates(
+            [a for a in report.found.actions if not a.state], self._o.allow, self._most_lanes() - 1
+        )
         if not chosen:
             return
         if len(chosen) > 1 and self._left() > self._cost(len(chosen) + 1) + RACE_MIN_S:
@@ -163,8 +201,15 @@ class Search:
         """Let the script measure itself while it trains."""
         seconds = max(PROBE_MIN_S, PROBE_SHARE * self._seconds)
         tried = sorted(TRY, key=lambda knob: knob != "bf16") if "precision" in self._o.allow else TRY
-        order = {"mode": "probe", "seconds": round(seconds, 1), "steps": 0, "seed": None, "settings": {}, "try": list(tried),
-                 "network": self._o.network}
+        order = {
+            "mode": "probe",
+            "seconds": round(seconds, 1),
+            "steps": 0,
+            "seed": None,
+            "settings": {},
+            "try": list(tried),
+            "network": self._o.network,
+        }
         self._say("starting the script")
         before = time.monotonic()
         probe = Trial(self._command, order, self._parent).start()
@@ -177,13 +222,18 @@ class Search:
             probe.end()
             probe.clear()
         self._log("probe", ended.seconds, ended.how, ended.why)
-        self._deadline += max(0.0, (time.monotonic() - before) - seconds - 10.0)  # a script that prepares long is not to blame
+        # a script that prepares long is not to blame
+        self._deadline += max(0.0, (time.monotonic() - before) - seconds - 10.0)
         return ended
 
     def _judged(self, facts: dict) -> dict:
         """The facts as the rules are to see them: what was allowed is no reason to refuse."""
         effects = facts.get("side_effects") or {}
-        return {**facts, "side_effects": {**effects, "network": []}} if self._o.network and effects.get("network") else facts
+        return (
+            {**facts, "side_effects": {**effects, "network": []}}
+            if self._o.network and effects.get("network")
+            else facts
+        )
 
     def _hear(self, told: dict) -> None:
         phase, steps = str(told.get("phase") or ""), told.get("steps")
@@ -211,8 +261,13 @@ class Search:
     def _confirm(self) -> None:
         candidate, _ = self._best
         seconds = max(CONFIRM_MIN_S, self._left() - self._cost(2))
-        self._say(f"confirming {', '.join(keep.words(candidate.settings))} in fresh processes, {format_duration(seconds)}")
-        outcome = self._run_race([Entry("unchanged", {}), Entry(candidate.name, self._whole(candidate))], seconds)
+        self._say(
+            f"confirming {', '.join(keep.words(candidate.settings))} in fresh processes, "
+            f"{format_duration(seconds)}"
+        )
+        outcome = self._run_race(
+            [Entry("unchanged", {}), Entry(candidate.name, self._whole(candidate))], seconds
+        )
         result = outcome.of(candidate.name)
         if self._died(outcome):
             self._best = None
@@ -240,10 +295,22 @@ class Search:
             change = choose.merged(change, action.settings)
         self._confirmed = False  # until it has passed
         loader = next((each for each in self._report.facts.get("loaders") or () if each.get("train")), {})
-        self._announce(f"{critical[0].name} changes the arithmetic: checking that the loss does not become worse (Ctrl-C ends the check)")
-        verdict = guard.check(self._command, without, change, critical[0].name, parent=self._parent,
-                              ms=self._report.found.step_ms or 100.0, ratio=ratio.value, setup_s=self._setup_s(),
-                              epoch_steps=int(loader.get("len") or 0), say=self._say)
+        self._announce(
+            f"{critical[0].name} changes the arithmetic: checking that the loss does not become worse "
+            "(Ctrl-C ends the check)"
+        )
+        verdict = guard.check(
+            self._command,
+            without,
+            change,
+            critical[0].name,
+            parent=self._parent,
+            ms=self._report.found.step_ms or 100.0,
+            ratio=ratio.value,
+            setup_s=self._setup_s(),
+            epoch_steps=int(loader.get("len") or 0),
+            say=self._say,
+        )
         self._report.guard = verdict.as_json()
         self._report.notes.append(f"Accuracy guard: {verdict.sentence}")
         if verdict.safe:
@@ -251,21 +318,41 @@ class Search:
             return
         self._state(critical, verdict.state)
         left = choose.candidates(rest, frozenset(), 1)
-        self._best = (left[0], ratio) if left else choose.winner([(c, r) for c, r in self._raced if c.risk != "C"])
+        self._best = (
+            (left[0], ratio) if left else choose.winner([(c, r) for c, r in self._raced if c.risk != "C"])
+        )
         if self._best:
             self._deadline = max(self._deadline, time.monotonic() + self._cost(2) + CONFIRM_MIN_S)
             self._confirm()
 
-    # -- parts --------------------------------------------------------------------------------------------------------
+    # -- parts
+    # --------------------------------------------------------------------------------------------------------
 
     def _run_race(self, entries: list[Entry], seconds: float) -> Outcome:
-        outcome = Race(self._command, entries, self._parent, seed=self._o.seed, network=self._o.network, warm=self._warm(entries),
-                       start_s=max(FIRST_STEP_S, 3 * self._setup_s()), say=self._say).run(seconds)
+        outcome = Race(
+            self._command,
+            entries,
+            self._parent,
+            seed=self._o.seed,
+            network=self._o.network,
+            warm=self._warm(entries),
+            start_s=max(FIRST_STEP_S, 3 * self._setup_s()),
+            say=self._say,
+        ).run(seconds)
         for result in outcome.results:
-            self._report.trials.append({
-                "trial": "confirm" if len(entries) == 2 else "race", "name": result.name, "steps": result.steps,
-                "step_ms": round(1e3 * result.step_s, 3), "pairs": result.pairs, "dropped": result.dropped, "died": result.died,
-                "ratio": result.ratio and [round(x, 4) for x in (result.ratio.value, result.ratio.low, result.ratio.high)]})
+            self._report.trials.append(
+                {
+                    "trial": "confirm" if len(entries) == 2 else "race",
+                    "name": result.name,
+                    "steps": result.steps,
+                    "step_ms": round(1e3 * result.step_s, 3),
+                    "pairs": result.pairs,
+                    "dropped": result.dropped,
+                    "died": result.died,
+                    "ratio": result.ratio
+                    and [round(x, 4) for x in (result.ratio.value, result.ratio.low, result.ratio.high)],
+                }
+            )
         if outcome.taken > 0.1:
             self._busy_beside(outcome)
         return outcome
@@ -274,9 +361,15 @@ class Search:
         """One note about other processes, with what the busiest race saw of each."""
         for name, cores in outcome.who:
             self._neighbours[name] = max(cores, self._neighbours.get(name, 0.0))
-        names = ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in self._neighbours.items()) or "other processes"
+        names = (
+            ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in self._neighbours.items())
+            or "other processes"
+        )
         told = f"{BUSY_NOTE}: {names}. Stoker corrects the numbers for this, but they are less certain."
-        self._report.notes[:] = [*(note for note in self._report.notes if not note.startswith(BUSY_NOTE)), told]
+        self._report.notes[:] = [
+            *(note for note in self._report.notes if not note.startswith(BUSY_NOTE)),
+            told,
+        ]
 
     def _warm(self, entries: list[Entry]) -> int:
         """Steps until queues of workers hold no more than they always do, and kept samples are there."""
@@ -290,7 +383,8 @@ class Search:
         return 4 + most
 
     def _whole(self, candidate: choose.Candidate) -> dict:
-        """Its settings as they go into a file: with the signatures of loaders and the hash of shapes that they were measured with."""
+        """Its settings as they go into a file: with the signatures of loaders and the hash of shapes that
+        they were measured with."""
         facts = self._report.facts
         settings: dict = {"version": 1, "loaders": {}, **candidate.settings}
         for name, knobs in settings["loaders"].items():
@@ -321,15 +415,23 @@ class Search:
         return max(2, min(4, int(MEMORY_SHARE * free / each)))
 
     def _log(self, what: str, seconds: float, how: str, why: str) -> None:
-        self._report.trials.append({"trial": what, "seconds": round(seconds, 1), "how": how, **({"why": why} if why else {})})
+        self._report.trials.append(
+            {"trial": what, "seconds": round(seconds, 1), "how": how, **({"why": why} if why else {})}
+        )
 
-    # -- what becomes of actions --------------------------------------------------------------------------------------
+    # -- what becomes of actions
+    # --------------------------------------------------------------------------------------
 
     def _change(self, names: Collection[str], **changes: object) -> None:
         found = self._report.found
         if found:
-            self._report.found = replace(found, actions=tuple(
-                replace(a, **changes) if a.name in names and a.cure == "setting" else a for a in found.actions))
+            self._report.found = replace(
+                found,
+                actions=tuple(
+                    replace(a, **changes) if a.name in names and a.cure == "setting" else a
+                    for a in found.actions
+                ),
+            )
 
     def _state(self, actions: Collection[Action], state: str) -> None:
         self._change({a.name for a in actions}, state=state)
@@ -341,8 +443,13 @@ class Search:
         """Did the unchanged script not come through? Then nothing can be compared with it."""
         why = outcome.results[0].died
         if why:
-            self._report.state, self._report.sentence = "noisy", f"The unchanged script failed in its second run: {why}."
-            self._report.hint = "Run the script twice alone: does the second run depend on files of the first?"
+            self._report.state, self._report.sentence = (
+                "noisy",
+                f"The unchanged script failed in its second run: {why}.",
+            )
+            self._report.hint = (
+                "Run the script twice alone: does the second run depend on files of the first?"
+            )
         return bool(why)
 
     def _nothing(self, outcome: Outcome, chosen: list[choose.Candidate]) -> None:
@@ -352,7 +459,10 @@ class Search:
                 self._report.sentence = "The time was too short to compare settings."
                 self._report.hint = "More time: --for 5m"
                 return
-            names = ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in outcome.who) or "an unknown process"
+            names = (
+                ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in outcome.who)
+                or "an unknown process"
+            )
             self._report.state = "noisy"
             self._report.sentence = f"The machine was too busy to measure: {names} also ran."
             self._report.hint = "Try again later, or with more time: --for 5m"
@@ -362,9 +472,11 @@ class Search:
             if ratio and ratio.value < choose.KEPT_BELOW:  # perhaps, but its interval holds "no gain" too
                 self._state(c.actions, UNCERTAIN)
                 self._report.state = "noisy"
-                self._report.sentence = (f"With {', '.join(keep.words(c.settings))}, training may be faster "
-                                         f"({1 / ratio.value:.2f} times as fast, {1 / ratio.high:.2f} to {1 / ratio.low:.2f}), "
-                                         "but this is too uncertain to keep.")
+                self._report.sentence = (
+                    f"With {', '.join(keep.words(c.settings))}, training may be faster "
+                    f"({1 / ratio.value:.2f} times as fast, {1 / ratio.high:.2f} to {1 / ratio.low:.2f}), "
+                    "but this is too uncertain to keep."
+                )
                 self._report.hint = "Try again when the machine is idle, or with more time: --for 5m"
             elif not outcome.of(c.name).died:
                 self._state(c.actions, NO_GAIN)
@@ -380,7 +492,8 @@ class Search:
         for knob, why in (applied.get("left") or {}).items():
             self._report.notes.append(f"Not applied: {knob}: {why}")
 
-    # -- ends ---------------------------------------------------------------------------------------------------------
+    # -- ends
+    # --------------------------------------------------------------------------------------------------------
 
     def _refuse(self, ended: Ended | None, text: str = "", hint: str = "") -> None:
         report = self._report
@@ -389,9 +502,12 @@ class Search:
             report.sentence, report.hint = f"Not tuned: {text}", hint
             return
         report.lines = ended.lines if ended.how == "error" else []
-        why = {"no_step": "the script ended without an optimizer step: nothing was trained",
-               "stdin": "the script asks for input at its start",
-               "ended": "the script ended before anything was measured", "stopped": "the script trained, but nothing could be measured"}
+        why = {
+            "no_step": "the script ended without an optimizer step: nothing was trained",
+            "stdin": "the script asks for input at its start",
+            "ended": "the script ended before anything was measured",
+            "stopped": "the script trained, but nothing could be measured",
+        }
         report.sentence = text or f"Not tuned: {why.get(ended.how) or ended.why or ended.how}."
         report.hint = HINTS.get(ended.how, "") if ended.how == "network" else hint or HINTS.get(ended.how, "")
 
@@ -400,50 +516,92 @@ class Search:
         report.state = "refused"
         report.sentence = (f"Not tuned: the whole training takes about {format_duration(ended.seconds)}"
                            f"{f' ({steps:,} steps)' if steps else ''}, less than tuning takes.")
-        report.hint = "Tuning saves time only if the training takes about 10 minutes or more. To tune anyway: stoker tune --force ..."
+        report.hint = (
+            "Tuning saves time only if the training takes about 10 minutes or more. To tune anyway: "
+            "stoker tune --force ..."
+        )
 
     def _end(self, stopped: bool) -> None:
         """The sentence, and what is kept."""
         report = self._report
         for action in report.found.actions if report.found else ():
-            if action.risk == "C" and action.cure == "setting" and not action.state and not choose.permits(action, self._o.allow):
+            if (
+                action.risk == "C"
+                and action.cure == "setting"
+                and not action.state
+                and not choose.permits(action, self._o.allow)
+            ):
                 self._change({action.name}, state=f"{rules.ASKS}: --allow precision")
         if self._best and self._confirmed:
             self._keep()
         elif stopped:
-            report.state, report.sentence = "stopped", "Stopped before any setting was confirmed; nothing is kept."
+            report.state, report.sentence = (
+                "stopped",
+                "Stopped before any setting was confirmed; nothing is kept.",
+            )
             if self._best and report.found:
                 report.sentence += f" Best so far: {', '.join(keep.words(self._best[0].settings))}."
         elif not report.sentence:
             report.sentence = "No setting makes the training faster by 3 % or more."
-            if self._o.keep and self._command.script and not report.notes and keep.forget(self._where, self._command.script):
+            if (
+                self._o.keep
+                and self._command.script
+                and not report.notes
+                and keep.forget(self._where, self._command.script)
+            ):
                 report.notes.append("The settings kept earlier no longer help, so Stoker deleted them.")
         if report.found:
             total = report.total and Range(report.total.value, report.total.low, report.total.high)
-            found = replace(report.found, kept=report.kept, total=total, outcome=report.sentence, trials=tuple(report.trials))
+            found = replace(
+                report.found,
+                kept=report.kept,
+                total=total,
+                outcome=report.sentence,
+                trials=tuple(report.trials),
+            )
             report.found = rules.told_again(found, self._judged(report.facts), report.card)
 
     def _keep(self) -> None:
         report, (candidate, ratio) = self._report, self._best
         report.settings, report.total, report.forecast = self._whole(candidate), ratio, candidate.forecast
         report.kept = tuple(keep.words(report.settings))
-        fast = f"{1 / ratio.value:.2f} times as fast [{1 / ratio.high:.2f} to {1 / ratio.low:.2f}] with {', '.join(report.kept)}"
+        fast = (
+            f"{1 / ratio.value:.2f} times as fast [{1 / ratio.high:.2f} to {1 / ratio.low:.2f}] with "
+            f"{', '.join(report.kept)}"
+        )
         self._change({a.name for a in candidate.actions}, state=rules.KEPT if self._o.keep else rules.WORTH)
         if len(candidate.actions) == 1:
             self._number(candidate.actions[0], ratio)
         script = self._command.script
         if self._o.keep and script:
-            keep.put(self._where, Path(script), report.settings, gain={"value": ratio.value, "low": ratio.low, "high": ratio.high},
-                     actions=[{"name": a.name, "risk": a.risk} for a in candidate.actions],
-                     arguments=keep.arguments(self._command.words, script))
+            keep.put(
+                self._where,
+                Path(script),
+                report.settings,
+                gain={"value": ratio.value, "low": ratio.low, "high": ratio.high},
+                actions=[{"name": a.name, "risk": a.risk} for a in candidate.actions],
+                arguments=keep.arguments(self._command.words, script),
+            )
             report.state, report.sentence = "kept", f"{fast}."
-            report.hint = f"stoker run {' '.join(self._command.words)}   will use these settings (to disable: --no-settings)"
+            report.hint = (
+                f"stoker run {' '.join(self._command.words)}   will use these settings (to disable: "
+                "--no-settings)"
+            )
         else:
             report.state, report.sentence = "better", f"{fast}; not kept."
 
 
 PHASES = {
-    "R0": "the unchanged script", "R1": "with batches from memory", "R2": "with batches on the device", "R4": "with a busy loader",
-    "samples": "single samples", "alone": "the loader alone", "stacks": "time per line", "bf16": "with bfloat16",
-    "channels_last": "with channels_last", "fused": "with a fused optimizer", "batched": "with whole batches", "cache": "with kept samples",
+    "R0": "the unchanged script",
+    "R1": "with batches from memory",
+    "R2": "with batches on the device",
+    "R4": "with a busy loader",
+    "samples": "single samples",
+    "alone": "the loader alone",
+    "stacks": "time per line",
+    "bf16": "with bfloat16",
+    "channels_last": "with channels_last",
+    "fused": "with a fused optimizer",
+    "batched": "with whole batches",
+    "cache": "with kept samples",
 }

@@ -1,4 +1,5 @@
-"""The nine tips of the tutorials, each judged on this script and this machine: done, of use, of no use, unsafe, not tested. Pure."""
+"""The nine tips of the tutorials, each judged on this script and this machine:
+done, of use, of no use, unsafe, not tested. Pure."""
 
 from __future__ import annotations
 
@@ -24,12 +25,20 @@ TIPS = {
 }
 
 
-def find(view: View, causes: tuple[Cause, ...], actions: tuple[Action, ...], refusals: tuple[Refusal, ...]) -> tuple[Tip, ...]:
+def find(
+    view: View, causes: tuple[Cause, ...], actions: tuple[Action, ...], refusals: tuple[Refusal, ...]
+) -> tuple[Tip, ...]:
     """All nine, in the order of TIPS."""
     judge = _Judge(view, causes, actions, refusals)
     rows: dict[str, Callable[[], Tip]] = {
-        "num_workers": judge.workers, "pin_memory": judge.pin, "prefetch": judge.prefetch, "batch_size": judge.batch,
-        "precision": judge.precision, "channels_last": judge.channels_last, "compile": judge.compiled, "optimizer": judge.optimizer,
+        "num_workers": judge.workers,
+        "pin_memory": judge.pin,
+        "prefetch": judge.prefetch,
+        "batch_size": judge.batch,
+        "precision": judge.precision,
+        "channels_last": judge.channels_last,
+        "compile": judge.compiled,
+        "optimizer": judge.optimizer,
         "syncs": judge.syncs,
     }
     return tuple(row() for row in rows.values())
@@ -41,7 +50,13 @@ def more(ratio: float) -> float:
 
 
 class _Judge:
-    def __init__(self, view: View, causes: tuple[Cause, ...], actions: tuple[Action, ...], refusals: tuple[Refusal, ...]) -> None:
+    def __init__(
+        self,
+        view: View,
+        causes: tuple[Cause, ...],
+        actions: tuple[Action, ...],
+        refusals: tuple[Refusal, ...],
+    ) -> None:
         self.view = view
         self.causes = {c.name: c for c in causes}
         self.actions = {a.name: a for a in actions}
@@ -51,7 +66,13 @@ class _Judge:
         found = next((r for r in self.refusals if r.knob in ("all", knob)), None)
         if found is None:
             return None
-        unsafe = found.reason not in ("no_loader", "too_short", "needs_stdin", "fails_itself", "network_writes")
+        unsafe = found.reason not in (
+            "no_loader",
+            "too_short",
+            "needs_stdin",
+            "fails_itself",
+            "network_writes",
+        )
         return Tip(name, "UNSAFE" if unsafe else "NOT TESTED", found.text)
 
     def _helps(self, name: str, knob: str) -> Tip | None:
@@ -66,9 +87,17 @@ class _Judge:
         if action.state and action.state not in KEPT_STATES:
             what, why = action.text.removesuffix("."), action.state.removesuffix(".")
             unsafe = action.state.startswith("not shown safe")
-            return Tip(name, "UNSAFE" if unsafe else "NOT TESTED", f"{what}: {why}. Forecast: {more(action.ratio.value):+.0%}.")
+            return Tip(
+                name,
+                "UNSAFE" if unsafe else "NOT TESTED",
+                f"{what}: {why}. Forecast: {more(action.ratio.value):+.0%}.",
+            )
         if not action.state and action.ratio.high >= 1:
-            return Tip(name, "NOT TESTED", f"{action.text.removesuffix('.')}: the forecast of {more(ratio):+.0%} is uncertain.")
+            return Tip(
+                name,
+                "NOT TESTED",
+                f"{action.text.removesuffix('.')}: the forecast of {more(ratio):+.0%} is uncertain.",
+            )
         return Tip(name, "HELPS", action.text, more(ratio))
 
     def _measured(self, name: str, ratio: Range | None, what: str) -> Tip:
@@ -87,7 +116,9 @@ class _Judge:
             return Tip("num_workers", "DONE" if self.view.workers else "NO EFFECT", text, 0.0)
         measured = [r for p in self.view.phases if p.startswith("workers=") and (r := self.view.ratio(p))]
         if measured:
-            return self._measured("num_workers", min(measured, key=lambda r: r.value), "The best number of workers")
+            return self._measured(
+                "num_workers", min(measured, key=lambda r: r.value), "The best number of workers"
+            )
         if waits is not None and self.view.loader_model is not None:
             text = f"{waits.value:.0%} of the step is data loading, but workers do not help here."
             return Tip("num_workers", "NO EFFECT", text, 0.0)
@@ -102,7 +133,12 @@ class _Judge:
             return tip
         copy = self.view.copy
         if copy is not None:
-            return Tip("pin_memory", "NO EFFECT", f"{copy.value:.1%} of the step is spent on copies that do not overlap computing.", 0.0)
+            return Tip(
+                "pin_memory",
+                "NO EFFECT",
+                f"{copy.value:.1%} of the step is spent on copies that do not overlap computing.",
+                0.0,
+            )
         return Tip("pin_memory", "NOT TESTED", "The copies could not be measured.")
 
     def prefetch(self) -> Tip:
@@ -112,7 +148,12 @@ class _Judge:
         if tip := self._refused("prefetch", "prefetch"):
             return tip
         if not self.view.workers:
-            return Tip("prefetch", "NO EFFECT", "The loader has no workers, so there is nothing to keep or to prefetch.", 0.0)
+            return Tip(
+                "prefetch",
+                "NO EFFECT",
+                "The loader has no workers, so there is nothing to keep or to prefetch.",
+                0.0,
+            )
         starting = self.view.clock_share("start")
         if (self.view.loader or {}).get("persistent"):
             return Tip("prefetch", "DONE", "The workers are kept between epochs.")
@@ -128,8 +169,18 @@ class _Judge:
             return Tip("batch_size", "NOT TESTED", "Try: stoker tune --batch")
         gain = more(model.at(2 * batch) / 2 / model.at(batch)) if model.at(batch) else 0.0
         if gain < NOTHING:
-            return Tip("batch_size", "NO EFFECT", f"Twice the batch takes about twice the time: {gain:+.1%} samples a second.", gain)
-        return Tip("batch_size", "HELPS", f"Twice the batch of {batch:g} gives more samples per second, but changes the training.", gain)
+            return Tip(
+                "batch_size",
+                "NO EFFECT",
+                f"Twice the batch takes about twice the time: {gain:+.1%} samples a second.",
+                gain,
+            )
+        return Tip(
+            "batch_size",
+            "HELPS",
+            f"Twice the batch of {batch:g} gives more samples per second, but changes the training.",
+            gain,
+        )
 
     def precision(self) -> Tip:
         if tip := self._refused("precision", "bf16"):
@@ -148,8 +199,11 @@ class _Judge:
             return Tip("channels_last", "NO EFFECT", "The model has no 2d convolutions.", 0.0)
         if model.get("channels_last"):
             return Tip("channels_last", "DONE", "The model already uses channels_last.")
-        return self._refused("channels_last", "channels_last") or self._helps("channels_last", "channels_last") or self._measured(
-            "channels_last", self.view.computed("channels_last"), "channels_last")
+        return (
+            self._refused("channels_last", "channels_last")
+            or self._helps("channels_last", "channels_last")
+            or self._measured("channels_last", self.view.computed("channels_last"), "channels_last")
+        )
 
     def compiled(self) -> Tip:
         if self.view.model.get("compiled"):
@@ -158,19 +212,32 @@ class _Judge:
             return tip
         action = self.actions.get("compile")
         if action is not None and action.confirmed is None and self.view.ratio("compile") is None:
-            return Tip("compile", "NOT TESTED", f"Forecast: {more(action.ratio.value):+.0%}; compiling takes minutes.")
-        return self._helps("compile", "compile") or self._measured("compile", self.view.ratio("compile"), "torch.compile")
+            return Tip(
+                "compile",
+                "NOT TESTED",
+                f"Forecast: {more(action.ratio.value):+.0%}; compiling takes minutes.",
+            )
+        return self._helps("compile", "compile") or self._measured(
+            "compile", self.view.ratio("compile"), "torch.compile"
+        )
 
     def optimizer(self) -> Tip:
         if "zero_grad" in self.causes:
             share = self.causes["zero_grad"].share
-            return Tip("optimizer", "HELPS", self.causes["zero_grad"].text, more(1 - share.value) if share else None)
+            return Tip(
+                "optimizer", "HELPS", self.causes["zero_grad"].text, more(1 - share.value) if share else None
+            )
         if tip := self._refused("optimizer", "fused") or self._helps("optimizer", "fused"):
             return tip
         optimizers = self.view.facts.get("optimizers") or []
         if optimizers and all(o.get("fused") for o in optimizers):
             return Tip("optimizer", "DONE", "The optimizer is already fused.")
-        if self.view.ratio("fused") is None and optimizers and (share := self.view.clock_share("optimizer")) and share < NOTHING:
+        if (
+            self.view.ratio("fused") is None
+            and optimizers
+            and (share := self.view.clock_share("optimizer"))
+            and share < NOTHING
+        ):
             return Tip("optimizer", "NO EFFECT", f"The optimizer takes {share:.1%} of the step.", 0.0)
         return self._measured("optimizer", self.view.computed("fused"), "A fused optimizer")
 
@@ -181,5 +248,8 @@ class _Judge:
                 return Tip("syncs", "HELPS", cause.text, more(1 - cause.share.value))
         if not self.view.sampled and not self.view.clock:
             return Tip("syncs", "NOT TESTED", "The script's own lines could not be measured.")
-        text = f"Printing and logging take {self.view.clock_share('log'):.1%} of the step; waiting for values takes less than 10 %."
+        text = (
+            f"Printing and logging take {self.view.clock_share('log'):.1%} of the step; "
+            "waiting for values takes less than 10 %."
+        )
         return Tip("syncs", "NO EFFECT", text, 0.0)

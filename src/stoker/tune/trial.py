@@ -1,6 +1,8 @@
-"""One start of the user's command, as it is, with an order for the hooks inside it: begun, watched, ended, and what came of it.
+"""One start of the user's command, as it is, with an order for the hooks inside it:
+begun, watched, ended, and what came of it.
 
-A trial that fails, hangs or dies is a fact about it, never an error of ours. Nothing here knows what is measured.
+A trial that fails, hangs or dies is a fact about it, never an error of ours.
+Nothing here knows what is measured.
 """
 
 from __future__ import annotations
@@ -33,8 +35,21 @@ TAIL_BYTES = 16384
 OLD_ROOM_S = 86400.0  # a room that nobody cleared away, after a power cut
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
-_NETWORK_ERRORS = ("ConnectionError", "URLError", "gaierror", "HTTPError", "MaxRetryError", "NewConnectionError", "ConnectionRefusedError")
-_STDIN_ERRORS = ("EOFError: EOF when reading a line", "EOFError", "termios.error", "Inappropriate ioctl for device")
+_NETWORK_ERRORS = (
+    "ConnectionError",
+    "URLError",
+    "gaierror",
+    "HTTPError",
+    "MaxRetryError",
+    "NewConnectionError",
+    "ConnectionRefusedError",
+)
+_STDIN_ERRORS = (
+    "EOFError: EOF when reading a line",
+    "EOFError",
+    "termios.error",
+    "Inappropriate ioctl for device",
+)
 
 
 @dataclass(frozen=True)
@@ -54,14 +69,24 @@ class Command:
 def read(words: Sequence[str], folder: Path, env: dict[str, str]) -> Command:
     """The command as `stoker run` reads it. Raises InvalidSpec or Denied."""
     reading, _ = commands.settle(commands.read(words, folder, env), folder, env)
-    return Command(tuple(words), reading.argv, folder, env, reading.script, reading.interpreter, reading.import_path, reading.warnings)
+    return Command(
+        tuple(words),
+        reading.argv,
+        folder,
+        env,
+        reading.script,
+        reading.interpreter,
+        reading.import_path,
+        reading.warnings,
+    )
 
 
 @dataclass
 class Ended:
-    """How a trial ended. how: "facts" (it told them), "ended" (the script came to its end), or what stood in the way: "stdin",
-    "network", "error" (of the script's own), "killed" (by a signal that we did not send), "hang", "slow_start" (no step in the time
-    there was), "stopped" (by us), "unhooked", "no_torch", "no_step"."""
+    """How a trial ended. how: "facts" (it told them), "ended" (the script came to its end), or what stood in
+    the way: "stdin",
+    "network", "error" (of the script's own), "killed" (by a signal that we did not send), "hang",
+    "slow_start" (no step in the time there was), "stopped" (by us), "unhooked", "no_torch", "no_step"."""
 
     how: str
     facts: dict | None = None
@@ -74,16 +99,24 @@ class Ended:
 
     @property
     def settings(self) -> dict:
-        """{"applied": [...], "left": {knob: why}} of the process that took the order; empty when none said so."""
-        return next((line["settings"] for line in reversed(self.processes) if isinstance(line.get("settings"), dict)), {})
+        """{"applied": [...], "left": {knob: why}} of the process that took the order;
+        empty when none said so."""
+        return next(
+            (line["settings"] for line in reversed(self.processes) if isinstance(line.get("settings"), dict)),
+            {},
+        )
 
 
 def rooms(where: Home) -> Path:
-    """The folder of all trials' rooms, ours alone, made if need be and freed of very old ones. Raises Denied."""
+    """The folder of all trials' rooms, ours alone, made if need be and freed of very old ones.
+    Raises Denied."""
     where.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     private_folder(where.tune)
     found = private_folder(where.tune / "rooms")
-    for old in (*found.iterdir(), *(each for each in where.tune.glob("hooks-*") if each.name != hooks_name())):
+    for old in (
+        *found.iterdir(),
+        *(each for each in where.tune.glob("hooks-*") if each.name != hooks_name()),
+    ):
         try:
             if time.time() - old.stat().st_mtime > OLD_ROOM_S:
                 shutil.rmtree(old, ignore_errors=True)
@@ -123,17 +156,35 @@ class Trial:
         hooks = lay_out(self._hooks_at)
         self._began = time.monotonic()
         with open(self.room / OUT, "wb") as out, open(self.room / ERR, "wb") as err:
-            self._child = subprocess.Popen(list(self.command.argv), cwd=self.command.folder, env=self._env(hooks), stdin=subprocess.DEVNULL,
-                                           stdout=out, stderr=err, start_new_session=True,
-                                           preexec_fn=_dies_with_us)  # noqa: PLW1509  # one system call, of a library that is loaded
+            self._child = subprocess.Popen(
+                list(self.command.argv),
+                cwd=self.command.folder,
+                env=self._env(hooks),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+                preexec_fn=_dies_with_us,  # noqa: PLW1509
+            )  # one system call, of a library that is loaded
         return self
 
     def _env(self, hooks: Path) -> dict[str, str]:
-        env = {k: v for k, v in self.command.env.items() if k not in ("STOKER_RUN", "STOKER_RUN_DIR", "STOKER_SETTINGS")}
+        env = {
+            k: v
+            for k, v in self.command.env.items()
+            if k not in ("STOKER_RUN", "STOKER_RUN_DIR", "STOKER_SETTINGS")
+        }
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(hooks), env.get("PYTHONPATH", ""))))
-        return env | {"STOKER_HOOKS": str(self.room / HOOKS), procs.MARK: str(self.room), "STOKER_RESUME": "off", "STOKER_CLOCK": "steps",
-                      "WANDB_MODE": "offline", "WANDB_DIR": str(self.room / OUTSIDE), "PYTHONUNBUFFERED": "1",
-                      "MLFLOW_TRACKING_URI": (self.room / OUTSIDE / "mlruns").as_uri()}
+        return env | {
+            "STOKER_HOOKS": str(self.room / HOOKS),
+            procs.MARK: str(self.room),
+            "STOKER_RESUME": "off",
+            "STOKER_CLOCK": "steps",
+            "WANDB_MODE": "offline",
+            "WANDB_DIR": str(self.room / OUTSIDE),
+            "PYTHONUNBUFFERED": "1",
+            "MLFLOW_TRACKING_URI": (self.room / OUTSIDE / "mlruns").as_uri(),
+        }
 
     def members(self) -> list[int]:
         return procs.members(self.pid, str(self.room)) if self._child else []
@@ -175,7 +226,8 @@ class Trial:
 
     def wait(self, limit_s: float, *, start_s: float = 0.0, hear: Callable[[dict], None] | None = None,
              until: Callable[[], bool] | None = None) -> Ended | None:
-        """Wait until it ends, hangs, or has used its time (start_s: for its first step); then it is over and its group ended.
+        """Wait until it ends, hangs, or has used its time (start_s: for its first step);
+        then it is over and its group ended.
 
         With `until`: None as soon as that holds, and the trial goes on.
         """
@@ -240,28 +292,49 @@ class Trial:
         facts = _json(self.room / FACTS)
         processes = _json_lines(_read(self.room / HOOKS / PROCESSES))
         tail = tail_of(self.room / ERR)
-        ended = Ended("facts", facts, code=code, signal=-code if code and code < 0 else 0, processes=processes, lines=error_lines(tail))
+        ended = Ended(
+            "facts",
+            facts,
+            code=code,
+            signal=-code if code and code < 0 else 0,
+            processes=processes,
+            lines=error_lines(tail),
+        )
         effects = (facts or {}).get("side_effects") or {}
         if effects.get("network") and not self.order.get("network"):
             return _with(ended, "network", "the script writes to the network")
-        if effects.get("stdin") or (code and any(ended.lines[-1:] and ended.lines[-1].startswith(e) for e in _STDIN_ERRORS)):
+        if effects.get("stdin") or (
+            code and any(ended.lines[-1:] and ended.lines[-1].startswith(e) for e in _STDIN_ERRORS)
+        ):
             return _with(ended, "stdin", "the script waits for input")
         stepped = facts is not None and (facts.get("ended") == "enough" or bool(facts.get("steps_seen")))
         if stepped and facts.get("ended") != "error":
             return ended
         if (code and code > 0 and not self._ended_by_us) or (facts or {}).get("ended") == "error":
             last = _last_word(ended.lines, facts)
-            return _with(ended, "error", f"the script fails: {last}" if last else f"the script fails with exit code {code}")
+            return _with(
+                ended,
+                "error",
+                f"the script fails: {last}" if last else f"the script fails with exit code {code}",
+            )
         if code and code < 0 and not self._ended_by_us and facts is None:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
             return _with(ended, "killed", f"killed by {name}")
         if self._trains():
             return _with(ended, "stopped" if self._ended_by_us else "ended", "")
         if not processes:
-            return _with(ended, "unhooked", "no Python process loaded Stoker's hooks (python -I, -E or -S, or no Python at all?)")
+            return _with(
+                ended,
+                "unhooked",
+                "no Python process loaded Stoker's hooks (python -I, -E or -S, or no Python at all?)",
+            )
         if not any(line.get("torch") for line in processes):
             other = next((str(line["other"])[:40] for line in processes if line.get("other")), "")
-            return _with(ended, "no_torch", f"the script uses {other}, not torch" if other else "the script never imported torch")
+            return _with(
+                ended,
+                "no_torch",
+                f"the script uses {other}, not torch" if other else "the script never imported torch",
+            )
         return _with(ended, "stopped" if self._ended_by_us else "no_step", "no optimizer made a step")
 
     def clear(self) -> None:
@@ -311,7 +384,10 @@ def error_lines(text: str, most: int = 6) -> list[str]:
     starts = [n for n, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
     if starts:
         lines = lines[starts[-1]:]
-        last = next((n for n, line in enumerate(lines) if n and re.match(r"[A-Za-z_][\w.]*(:|$)", line)), len(lines) - 1)
+        last = next(
+            (n for n, line in enumerate(lines) if n and re.match(r"[A-Za-z_][\w.]*(:|$)", line)),
+            len(lines) - 1,
+        )
         lines = lines[:last + 1]
     return lines[-most:]
 

@@ -1,4 +1,5 @@
-"""The probe's facts, read: windows by phase, the loader that trains, shares of the clock and of the sampler. What is missing is None."""
+"""The probe's facts, read: windows by phase, the loader that trains, shares of the clock and of the sampler.
+What is missing is None."""
 
 from __future__ import annotations
 
@@ -10,8 +11,20 @@ from stoker.tune.findings import Range
 from stoker.tune.model import HANDOVER_S, LoaderModel, StepModel, corrected, fit_step, paired
 
 _WAITING = ("data", "start")
-_KINDS = ("data", "start", "transfer", "forward", "backward", "optimizer", "save", "log", "evaluation", "other")
-_BESIDE = (*_WAITING, "save", "log", "evaluation")  # kinds of the clock that no change of the computation makes faster
+_KINDS = (
+    "data",
+    "start",
+    "transfer",
+    "forward",
+    "backward",
+    "optimizer",
+    "save",
+    "log",
+    "evaluation",
+    "other",
+)
+# kinds of the clock that no change of the computation makes faster
+_BESIDE = (*_WAITING, "save", "log", "evaluation")
 
 
 def _order(kind: str) -> int:
@@ -20,7 +33,8 @@ def _order(kind: str) -> int:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the user's on which time goes: shares of the training's time. own: it was the innermost line of the user's."""
+    """A line of the user's on which time goes: shares of the training's time. own:
+    it was the innermost line of the user's."""
 
     file: str
     line: int
@@ -38,7 +52,8 @@ class View:
     facts: dict
     card: dict
 
-    # --- windows -------------------------------------------------------------------------------------------------------------
+    # --- windows
+    # --------------------------------------------------------------------------------------------------------
 
     def windows(self, phase: str) -> list[dict]:
         return [w for w in self.timed if w.get("phase") == phase]
@@ -70,11 +85,16 @@ class View:
         return paired(self.timed, phase, against)
 
     def computed(self, phase: str) -> Range | None:
-        """As `ratio`, of a change that only the computation can gain by: no more than the clock's kinds of it gained."""
+        """As `ratio`, of a change that only the computation can gain by:
+        no more than the clock's kinds of it gained."""
         whole = self.ratio(phase)
         if whole is None or self.facts.get("cuda"):
             return whole
-        inner = [{**w, "wall_s": sum(ms for kind, ms in w["ms"].items() if kind not in _BESIDE) / 1e3} for w in self.timed if w.get("ms")]
+        inner = [
+            {**w, "wall_s": sum(ms for kind, ms in w["ms"].items() if kind not in _BESIDE) / 1e3}
+            for w in self.timed
+            if w.get("ms")
+        ]
         ratio, share = paired(inner, phase, "R0"), 1 - self.clock_share(*_BESIDE)
         if ratio is None:
             return whole
@@ -99,7 +119,8 @@ class View:
 
     @cached_property
     def stall(self) -> Range | None:
-        """Share of the step that goes with the input: 1 - T1/T0. Without workers no more than the clock saw in the loader."""
+        """Share of the step that goes with the input: 1 - T1/T0.
+        Without workers no more than the clock saw in the loader."""
         ratio = self.ratio("R1")
         if ratio is None:
             return None
@@ -116,19 +137,23 @@ class View:
 
     @cached_property
     def residual(self) -> float | None:
-        """What the sum leaves open, over T0: the clock's wait plus the step with batches from memory, against T0."""
+        """What the sum leaves open, over T0: the clock's wait plus the step with batches from memory,
+        against T0."""
         rest = self.ratio("R1")
         if rest is None or not self.clock:
             return None
         return abs(1 - self.clock_share(*_WAITING) - rest.value)
 
-    # --- loaders -------------------------------------------------------------------------------------------------------------
+    # --- loaders
+    # --------------------------------------------------------------------------------------------------------
 
     @cached_property
     def loader(self) -> dict | None:
         """The loader that trains; of several the one with the most steps behind it."""
         found = [d for d in self.facts.get("loaders") or [] if d.get("train")]
-        return max(found, key=lambda d: (d.get("pass_steps") or 0) * max(1, d.get("passes") or 1), default=None)
+        return max(
+            found, key=lambda d: (d.get("pass_steps") or 0) * max(1, d.get("passes") or 1), default=None
+        )
 
     @property
     def dataset(self) -> dict:
@@ -165,48 +190,72 @@ class View:
 
     @cached_property
     def loader_model(self) -> LoaderModel | None:
-        """From samples made one by one, then corrected by the rates that were measured with workers; None without samples."""
+        """From samples made one by one, then corrected by the rates that were measured with workers;
+        None without samples."""
         work, wait, batch = self.per_sample("cpu_s"), self.per_sample("wait_s"), self.batch
         if work is None or not batch:
             return None
         size = (self.facts.get("batch") or {}).get("bytes") or (self.samples.get("bytes") or 0) * batch
-        copy = HANDOVER_S + size / (1e9 * (self.card.get("memcpy_gbs") or 1) / 4)  # written and read, by two processes
+        # written and read, by two processes
+        copy = HANDOVER_S + size / (1e9 * (self.card.get("memcpy_gbs") or 1) / 4)
         together = (self.per_sample("collate_s") or 0.0) * batch
         plain = LoaderModel(work, max(0.0, wait or 0.0), together, batch, self.cores, copy, lock=self._lock)
         dots = [(int(d["workers"]), float(d["rate"])) for d in self.facts.get("alone") or [] if d.get("rate")]
         whole = self.step_s("R0")
-        if self.workers and whole and self.stall and self.stall.value >= 0.5 and self.workers not in dict(dots):
+        if (
+            self.workers
+            and whole
+            and self.stall
+            and self.stall.value >= 0.5
+            and self.workers not in dict(dots)
+        ):
             dots.append((self.workers, batch / whole))  # the training takes all that they make
         return corrected(plain, dots)
 
     @cached_property
     def _lock(self) -> float:
-        """How much two processes hinder each other at one sample each: 0 = not at all, 1 = they take turns."""
+        """How much two processes hinder each other at one sample each:
+        0 = not at all, 1 = they take turns."""
         alone, beside = self.samples.get("again_s"), self.samples.get("beside_s")
         return min(1.0, max(0.0, beside / alone - 1)) if alone and beside and beside > 1.4 * alone else 0.0
 
     @cached_property
     def step_model(self) -> StepModel | None:
         """t(B) = a + bB, from windows over batches from memory."""
-        sizes = [(self.per_step(p, "samples"), self.step_s(p)) for p in self.phases if p == "R1" or p.startswith("batch=")]
+        sizes = [
+            (self.per_step(p, "samples"), self.step_s(p))
+            for p in self.phases
+            if p == "R1" or p.startswith("batch=")
+        ]
         return fit_step([(size, took) for size, took in sizes if size and took])
 
-    # --- the sampler ---------------------------------------------------------------------------------------------------------
+    # --- the sampler
+    # --------------------------------------------------------------------------------------------------------
 
     @cached_property
     def lines(self) -> list[Line]:
         """Lines of the sampler, the largest first."""
         found = (self.facts.get("stacks") or {}).get("lines") or []
-        told = [Line(d.get("file") or "", int(d.get("line") or 0), d.get("call") or "", d.get("kind") or "", float(d.get("share") or 0),
-                     float(d.get("self", d.get("share")) or 0),
-                     tuple((str(f), int(n)) for f, n in d.get("path") or ())) for d in found]
+        told = [
+            Line(
+                d.get("file") or "",
+                int(d.get("line") or 0),
+                d.get("call") or "",
+                d.get("kind") or "",
+                float(d.get("share") or 0),
+                float(d.get("self", d.get("share")) or 0),
+                tuple((str(f), int(n)) for f, n in d.get("path") or ()),
+            )
+            for d in found
+        ]
         return sorted(told, key=lambda line: -line.own)
 
     @property
     def sampled(self) -> int:
         return int((self.facts.get("stacks") or {}).get("n") or 0)
 
-    # --- the rest ------------------------------------------------------------------------------------------------------------
+    # --- the rest
+    # --------------------------------------------------------------------------------------------------------
 
     @property
     def model(self) -> dict:

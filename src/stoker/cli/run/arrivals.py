@@ -1,4 +1,5 @@
-"""After the end of a run on another machine: waits until its files are here, and says what has come and what has not."""
+"""After the end of a run on another machine:
+waits until its files are here, and says what has come and what has not."""
 
 from __future__ import annotations
 
@@ -13,10 +14,14 @@ STEP_S = 20.0
 
 
 def awaited(run: dict, *, quiet: bool = False) -> dict:
-    """The run, when its files are here or its machine does not answer. Ctrl-C ends only the waiting. `quiet`: nothing is said."""
+    """The run, when its files are here or its machine does not answer. Ctrl-C ends only the waiting.
+    `quiet`: nothing is said."""
     name, patience = output.shown(run["name"]), Patience()
     try:
-        with output.slow(f"{name} has ended; Stoker is copying its files to this machine. Ctrl-C: stop waiting (the copying continues)"):
+        with output.slow(
+            f"{name} has ended; Stoker is copying its files to this machine. Ctrl-C: "
+            "stop waiting (the copying continues)"
+        ):
             while (run.get("outputs") or {}).get("state") == "coming":
                 try:
                     run = plane().wait(run["id"], STEP_S, outputs=True)
@@ -30,7 +35,9 @@ def awaited(run: dict, *, quiet: bool = False) -> dict:
         output.say(f"{name}: Stoker is still copying its files. See them: stoker show {output.type_ref(run)}")
         return run
     told = run.get("outputs") or {}
-    smooth = told.get("state") == "settled" and not any((told.get(what) or {}).get("count") for what in ("kept", "left", "failed"))
+    smooth = told.get("state") == "settled" and not any(
+        (told.get(what) or {}).get("count") for what in ("kept", "left", "failed")
+    )
     if not quiet and (output.is_terminal(sys.stderr) or not smooth):
         for line in told.get("lines") or ():
             output.say(f"{name}: {output.shown(line)}")

@@ -1,4 +1,5 @@
-"""`stoker run`: reads the command line, submits the run, and follows it in the foreground or leaves it in the background."""
+"""`stoker run`: reads the command line, submits the run,
+and follows it in the foreground or leaves it in the background."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from stoker.cli.run import launch, rehearse, tuned
 if TYPE_CHECKING:
     from stoker.client import Client
 
-KEPT = ("STOKER_HOME",)  # a `stoker` typed inside a run talks to the same server; the rest of STOKER_* is ours, not the run's
+# a `stoker` typed inside a run talks to the same server; the rest of STOKER_* is ours, not the run's
+KEPT = ("STOKER_HOME",)
 
 EPILOG = """Put Stoker's options before the command: all options after the command's first word belong to the command.
 
@@ -43,7 +45,7 @@ that has not started.
 
 The run continues if you press Ctrl-Z (exit code 0), if the terminal is closed (129), or if the program that reads the
 output exits, such as `| head` (141). To return: stoker attach
-"""
+"""  # noqa: E501
 
 
 class Command(click.Argument):
@@ -59,66 +61,163 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     return parse_env_file(path) if path else {}
 
 
-@click.command("run", epilog=EPILOG, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]")
+@click.command(
+    "run",
+    epilog=EPILOG,
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS] [--]",
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, cls=Command, metavar="COMMAND...")
 @click.option("-d", "--detach", is_flag=True, help="Start in the background and print the run's name.")
 @click.option("--name", default="", metavar="NAME", 
               help="Name of the run. If an unfinished run has this name and command, it continues.")
-@click.option("--time", "time_s", type=Duration(), metavar="2h", help="Stop after this much running time, summed over attempts.")
-@click.option("--memory", type=Size(), metavar="8GB", help="End the run if all its processes together use more memory than this.")
+@click.option(
+    "--time",
+    "time_s",
+    type=Duration(),
+    metavar="2h",
+    help="Stop after this much running time, summed over attempts.",
+)
+@click.option(
+    "--memory",
+    type=Size(),
+    metavar="8GB",
+    help="End the run if all its processes together use more memory than this.",
+)
 @click.option("--stall", type=Stall(), metavar="10m[:stop|:restart]",
               help="Warn, stop or restart after this long without a step, output, read or write.")
 @click.option("--restarts", type=click.IntRange(min=0), default=0, metavar="N",
               help="Restart at most N times after failures that may be temporary.")
-@click.option("--backoff", type=Duration(), metavar="5s", help="Delay before the first restart; doubles after each.")
-@click.option("--copy", is_flag=True, help="Run in a frozen copy of this folder, so that you can keep editing.")
-@click.option("--gpus", type=Gpus(), metavar="N|id:0,1",
-              help="Wait for N free GPUs; or name GPUs, which other programs may use too. The run sees only these GPUs.")
+@click.option(
+    "--backoff", type=Duration(), metavar="5s", help="Delay before the first restart; doubles after each."
+)
+@click.option(
+    "--copy", is_flag=True, help="Run in a frozen copy of this folder, so that you can keep editing."
+)
+@click.option(
+    "--gpus",
+    type=Gpus(),
+    metavar="N|id:0,1",
+    help=(
+        "Wait for N free GPUs; or name GPUs, which other programs may use too. "
+        "The run sees only these GPUs."
+    ),
+)
 @click.option("--ranks", type=click.IntRange(min=1, max=launch.MOST), metavar="N",
               help="Start the script in N processes that train together, as torchrun does.")
-@click.option("--slots", type=click.IntRange(min=0), default=0, metavar="N", help="Wait for N free CPU slots.")
-@click.option("--priority", type=int, default=0, metavar="N", help="Start order of waiting runs; higher starts first.")
+@click.option(
+    "--slots", type=click.IntRange(min=0), default=0, metavar="N", help="Wait for N free CPU slots."
+)
+@click.option(
+    "--priority", type=int, default=0, metavar="N", help="Start order of waiting runs; higher starts first."
+)
 @click.option("--after", multiple=True, metavar="RUN",
               help="Wait until this run has ended successfully. For several runs, repeat the option.")
 @click.option("--mount", multiple=True, metavar="NAME=/PATH",
               help="With --copy: link /PATH as NAME in the working folder. May be given again.")
-@click.option("--data", multiple=True, metavar="DIR",
-              help="Folder that the script reads. With --on: sent once to the machine, and linked under the same relative path. "
-                   "For another path: NAME=DIR. May be given again.")
+@click.option(
+    "--data",
+    multiple=True,
+    metavar="DIR",
+    help="Folder that the script reads. With --on: sent once to the machine, and linked under the same "
+        "relative path. "
+    "For another path: NAME=DIR. May be given again.",
+)
 @click.option("--data-rw", multiple=True, metavar="DIR",
               help="Like --data, for a folder that the script also writes to. With --on: each run gets "
                    "its own copy.")
 @click.option("--home", metavar="DIR", help="Set HOME for the run.")
-@click.option("--env", multiple=True, metavar="KEY=VALUE",
-              help="Set a variable for the run. KEY without =VALUE takes the value from this shell, also with --on. May be given again.")
+@click.option(
+    "--env",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help=(
+        "Set a variable for the run. KEY without =VALUE takes the value from this shell, also with --on. "
+        "May be given again."
+    ),
+)
 @click.option("--env-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE", callback=_env_file,
               help="Set the variables in FILE, in the format of python-dotenv.")
-@click.option("--python", metavar="PYTHON",
-              help="Run the script with this Python: a path, an environment's folder, or a version. With --on: a path there.")
-@click.option("--install", is_flag=True,
-              help="With --on: install uv.lock or requirements.txt there first, once per content, and keep the machine's own torch.")
+@click.option(
+    "--python",
+    metavar="PYTHON",
+    help=(
+        "Run the script with this Python: a path, an environment's folder, or a version. With --on: "
+        "a path there."
+    ),
+)
+@click.option(
+    "--install",
+    is_flag=True,
+    help=(
+        "With --on: install uv.lock or requirements.txt there first, once per content, and keep the "
+        "machine's own torch."
+    ),
+)
 @click.option("--stdin", "stdin_file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
               help="Read standard input from FILE.")
-@click.option("--cwd", type=click.Path(exists=True, file_okay=False), metavar="DIR", help="Run in this folder.")
-@click.option("--grace", type=Duration(), metavar="10s", help="Time to exit after the first signal, and again after SIGTERM.")
+@click.option(
+    "--cwd", type=click.Path(exists=True, file_okay=False), metavar="DIR", help="Run in this folder."
+)
+@click.option(
+    "--grace",
+    type=Duration(),
+    metavar="10s",
+    help="Time to exit after the first signal, and again after SIGTERM.",
+)
 @click.option("--stop-signal", type=Signal(), metavar="SIGNAL",
               help="First signal of a stop. [default: TERM if the script handles it, else INT]")
 @click.option("--warn", type=Warn(), metavar="5m[:USR1]",
               help="Send a signal this long before the time limit, if the script handles that signal.")
-@click.option("--tty/--no-tty", default=None, help="Give the run a terminal, or pipes. [default: a terminal if stoker has one]")
-@click.option("--resume", type=click.Choice(["auto", "off"]), default=None, show_default="auto",
-              help="Record a training script, so that `stoker start` resumes it exactly. The script does not change.")
+@click.option(
+    "--tty/--no-tty",
+    default=None,
+    help="Give the run a terminal, or pipes. [default: a terminal if stoker has one]",
+)
+@click.option(
+    "--resume",
+    type=click.Choice(["auto", "off"]),
+    default=None,
+    show_default="auto",
+    help="Record a training script, so that `stoker start` resumes it exactly. The script does not change.",
+)
 @click.option("--audit", is_flag=True, help="Test exact resume during the training, on a spare CPU core.")
-@click.option("--no-hooks", is_flag=True, help="Do not load Stoker's hooks (disables exact resume and step timing).")
-@click.option("--no-settings", is_flag=True, help="Do not apply the settings that `stoker tune` found for this script.")
-@click.option("--rehearse", type=click.IntRange(min=1), default=None, metavar="N",
-              help="Find mistakes of a GPU script: run a few steps on the CPU, in a copy, with N simulated GPUs.")
+@click.option(
+    "--no-hooks", is_flag=True, help="Do not load Stoker's hooks (disables exact resume and step timing)."
+)
+@click.option(
+    "--no-settings", is_flag=True, help="Do not apply the settings that `stoker tune` found for this script."
+)
+@click.option(
+    "--rehearse",
+    type=click.IntRange(min=1),
+    default=None,
+    metavar="N",
+    help="Find mistakes of a GPU script: run a few steps on the CPU, in a copy, with N simulated GPUs.",
+)
 @click.option("--compat", type=click.Choice(launch.LIBRARIES), default=None,
               help="Run a script written for this library on Stoker's engine, without the library.")
-@click.option("--strict", is_flag=True, help="Exit with 7 if a training ends without an error, but made no step.")
-@click.option("--on", "--target", "target", cls=Renamed, default="local", metavar="NAME", help="Machine to run on, from config.toml.")
-@click.option("--pull", multiple=True, metavar="PATTERNS",
-              help="With --on: copy these files back while the run continues, such as '*.pt,logs/**'. May be given again.")
+@click.option(
+    "--strict", is_flag=True, help="Exit with 7 if a training ends without an error, but made no step."
+)
+@click.option(
+    "--on",
+    "--target",
+    "target",
+    cls=Renamed,
+    default="local",
+    metavar="NAME",
+    help="Machine to run on, from config.toml.",
+)
+@click.option(
+    "--pull",
+    multiple=True,
+    metavar="PATTERNS",
+    help=(
+        "With --on: copy these files back while the run continues, such as '*.pt,logs/**'. "
+        "May be given again."
+    ),
+)
 @click.option("--dry-run", is_flag=True,
               help="List the files that would be copied, and the files that would not, with reasons. "
                    "Nothing is sent or started.")
@@ -129,7 +228,10 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
 def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
     """Run a command; keep its log, metrics, files and exit reason."""
     if not command:
-        raise InvalidSpec("There is no command to run.", hint="stoker run train.py   or   stoker run -- python train.py --lr 0.1")
+        raise InvalidSpec(
+            "There is no command to run.",
+            hint="stoker run train.py   or   stoker run -- python train.py --lr 0.1",
+        )
     if o["warn"] and o["time_s"] is None:
         raise InvalidSpec("--warn needs a time limit.", hint="stoker run --time 2h --warn 5m train.py")
     if o["yes"] and o["new"]:
@@ -147,14 +249,20 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
     if o["dry_run"]:
         return _preview(client, spec, limits, env, o)
     asks = not o["name"] and o["rehearse"] is None
-    unfinished = [c for c in client.candidates(spec["folder"], spec["command"]) if not rehearse.is_one(client, c)] if asks else []
+    unfinished = (
+        [c for c in client.candidates(spec["folder"], spec["command"]) if not rehearse.is_one(client, c)]
+        if asks
+        else []
+    )
     if unfinished and _continues(unfinished[0], o):
         before = unfinished[0]
         made = client.start(before["id"])
         output.say(f"continuing {output.shown(before['name'])}, attempt {next_attempt(made)}")
     else:
         taken = "refuse" if o["new"] or not o["name"] else "continue"
-        waits = "preparing the run: Stoker is reading the folder" + ("" if o["target"] == "local" else f" and asks {o['target']}")
+        waits = "preparing the run: Stoker is reading the folder" + (
+            "" if o["target"] == "local" else f" and asks {o['target']}"
+        )
         with _interrupts_deferred() as pressed, output.slow(f"{output.shown(waits)}. Ctrl-C: cancel"):
             made = client.submit(spec, limits, env, stdin, on_name_taken=taken)
         continued = made.get("continued")
@@ -166,8 +274,10 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
             output.say(f"continuing {name}, attempt {next_attempt(made)}" if continued == "again"
                        else f"{name} is already running this command; no new run was started")
         if unfinished and not o["new"] and not output.can_ask():
-            output.say(f"an unfinished run of this command exists here: {output.shown(unfinished[0]['name'])}. "
-                       f"To continue it instead: stoker start {output.type_ref(unfinished[0])}")
+            output.say(
+                f"an unfinished run of this command exists here: {output.shown(unfinished[0]['name'])}. "
+                f"To continue it instead: stoker start {output.type_ref(unfinished[0])}"
+            )
         for line in told if not continued else ():
             output.say(line)
     for warning in made.get("warnings") or ():
@@ -196,14 +306,26 @@ def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
     detached = o["detach"]
     tty = o["tty"] if o["tty"] is not None else not detached and all_terminals() and not o["stdin_file"]
     spec = {
-        "command": list(command), "name": o["name"], "target": o["target"], "folder": _folder(o["cwd"]), "copy": o["copy"],
-        "home": os.path.abspath(os.path.expanduser(o["home"])) if o["home"] else None, "mounts": parse_mounts(o["mount"]),
-        "hooks": not o["no_hooks"], "resume": _resume(o), "audit": bool(o.get("audit")),
-        "tty": tty, "stdin": _stdin_kind(detached, tty, o["stdin_file"]),
+        "command": list(command),
+        "name": o["name"],
+        "target": o["target"],
+        "folder": _folder(o["cwd"]),
+        "copy": o["copy"],
+        "home": os.path.abspath(os.path.expanduser(o["home"])) if o["home"] else None,
+        "mounts": parse_mounts(o["mount"]),
+        "hooks": not o["no_hooks"],
+        "resume": _resume(o),
+        "audit": bool(o.get("audit")),
+        "tty": tty,
+        "stdin": _stdin_kind(detached, tty, o["stdin_file"]),
         "split_stderr": not detached and not tty and not stderr_is_stdout(),
-        "gpus": (o["gpus"] or (0, ()))[0], "slots": o["slots"], "priority": o["priority"], "restarts": o["restarts"],
+        "gpus": (o["gpus"] or (0, ()))[0],
+        "slots": o["slots"],
+        "priority": o["priority"],
+        "restarts": o["restarts"],
         "unbuffered": detached,
-        "env_names": named_env(o["env"], o["env_file"]), "inherit": inheritance() | ({"window": list(Terminal(0).size())} if tty else {}),
+        "env_names": named_env(o["env"], o["env_file"]),
+        "inherit": inheritance() | ({"window": list(Terminal(0).size())} if tty else {}),
     }
     if o.get("install"):
         spec["install"] = True
@@ -223,7 +345,9 @@ def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
     if o["stall"]:
         spec["stall_s"], spec["stall_do"] = o["stall"]
     if o.get("pull"):
-        spec["pull"] = [pattern for each in o["pull"] for pattern in filter(None, map(str.strip, each.split(",")))]
+        spec["pull"] = [
+            pattern for each in o["pull"] for pattern in filter(None, map(str.strip, each.split(",")))
+        ]
     if o["warn"]:
         spec["warn_s"], spec["warn_signal"] = o["warn"]
     return spec
@@ -236,20 +360,31 @@ def _resume(o: Mapping[str, Any]) -> str:
     return o["resume"] or "auto"
 
 
-def run_env(client_env: Mapping[str, str], settings: tuple[str, ...], env_file: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the run: the client's variables except Stoker's own, then those of --env-file and of --env.
+def run_env(
+    client_env: Mapping[str, str], settings: tuple[str, ...], env_file: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment of the run: the client's variables except Stoker's own,
+    then those of --env-file and of --env.
     Raises InvalidSpec.
     """
     env = {k: v for k, v in client_env.items() if not k.startswith("STOKER_") or k in KEPT}
-    if "STOKER_RUN_DIR" in client_env and "PYTHONPATH" in env:  # typed inside a run: that run's hooks are not this one's
+    # typed inside a run: that run's hooks are not this one's
+    if "STOKER_RUN_DIR" in client_env and "PYTHONPATH" in env:
         outer = os.path.realpath(os.path.join(client_env["STOKER_RUN_DIR"], HOOKS))
-        env["PYTHONPATH"] = os.pathsep.join(each for each in env["PYTHONPATH"].split(os.pathsep) if each != outer)
+        env["PYTHONPATH"] = os.pathsep.join(
+            each for each in env["PYTHONPATH"].split(os.pathsep) if each != outer
+        )
     env.update(env_file)
     for setting in settings:
         key, found, value = setting.partition("=")
         if not key or not (found or key in client_env):
-            raise InvalidSpec(f"--env takes KEY=VALUE, or the KEY of a variable that is set in this shell, not '{output.shown(setting)}'.",
-                              hint="stoker run --env LR=0.1 ...")
+            raise InvalidSpec(
+                (
+                    "--env takes KEY=VALUE, or the KEY of a variable that is set in this shell, not "
+                    f"'{output.shown(setting)}'."
+                ),
+                hint="stoker run --env LR=0.1 ...",
+            )
         env[key] = value if found else client_env[key]
     return env
 
@@ -260,7 +395,8 @@ def named_env(settings: tuple[str, ...], env_file: Mapping[str, str]) -> list[st
 
 
 def parse_env_file(path: str) -> dict[str, str]:
-    """The variables of a file in the form of python-dotenv. It is read once: it may be a pipe. Raises InvalidSpec."""
+    """The variables of a file in the form of python-dotenv. It is read once: it may be a pipe.
+    Raises InvalidSpec."""
     from io import StringIO
 
     from dotenv import dotenv_values
@@ -270,12 +406,15 @@ def parse_env_file(path: str) -> dict[str, str]:
     for line in parse_stream(StringIO(text)):
         if line.error or (line.key and line.value is None):
             number = line.original.line + len(line.original.string) - len(line.original.string.lstrip("\n"))
-            raise InvalidSpec(f"{path}, line {number}, is not KEY=VALUE.", hint="For an empty value write KEY=")
+            raise InvalidSpec(
+                f"{path}, line {number}, is not KEY=VALUE.", hint="For an empty value write KEY="
+            )
     return {key: value or "" for key, value in dotenv_values(stream=StringIO(text)).items()}
 
 
 def choose_python(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str, str]) -> tuple[str, ...]:
-    """The command with the Python of --python; else `env` gets the environment of the folder, which is said. Raises InvalidSpec."""
+    """The command with the Python of --python;
+    else `env` gets the environment of the folder, which is said. Raises InvalidSpec."""
     from stoker.doctor import environment
 
     if o["target"] != "local":
@@ -304,7 +443,10 @@ def _with_python(command: tuple[str, ...], python: str, target: str) -> tuple[st
         return (python, *command)
     if first.startswith("python"):
         return (python, *command[1:])
-    raise InvalidSpec(f"--python needs a Python script; {output.shown(first)} is not one.", hint="stoker run --python .venv train.py")
+    raise InvalidSpec(
+        f"--python needs a Python script; {output.shown(first)} is not one.",
+        hint="stoker run --python .venv train.py",
+    )
 
 
 def _interpreter(asked: str, env: Mapping[str, str]) -> Path:
@@ -319,7 +461,10 @@ def _interpreter(asked: str, env: Mapping[str, str]) -> Path:
     for name in (asked, f"python{asked}"):
         if "/" not in name and (found := shutil.which(name, path=env.get("PATH"))):
             return Path(found)
-    raise InvalidSpec(f"There is no Python '{output.shown(asked)}'.", hint="stoker run --python .venv train.py   or   --python 3.12")
+    raise InvalidSpec(
+        f"There is no Python '{output.shown(asked)}'.",
+        hint="stoker run --python .venv train.py   or   --python 3.12",
+    )
 
 
 def parse_mounts(mounts: tuple[str, ...]) -> dict[str, str]:
@@ -352,7 +497,10 @@ def _folder(cwd: str | None) -> str:
     try:
         here = os.getcwd()
     except FileNotFoundError as e:
-        raise InvalidSpec("The current folder does not exist any more.", hint="Change to an existing folder, or give --cwd DIR.") from e
+        raise InvalidSpec(
+            "The current folder does not exist any more.",
+            hint="Change to an existing folder, or give --cwd DIR.",
+        ) from e
     return os.path.abspath(os.path.join(here, os.path.expanduser(cwd))) if cwd else here
 
 
@@ -379,7 +527,8 @@ def _read(path: str) -> bytes:
 
 @contextlib.contextmanager
 def _interrupts_deferred() -> Iterator[list[int]]:
-    """Ctrl-C between the question and the answer would leave a run that nobody knows of; the second one is not deferred."""
+    """Ctrl-C between the question and the answer would leave a run that nobody knows of;
+    the second one is not deferred."""
     pressed: list[int] = []
 
     def note(number: int, frame: object) -> None:
@@ -408,12 +557,19 @@ def _continues(unfinished: dict, o: Mapping[str, Any]) -> bool:
         return False
     when = output.ago(unfinished.get("ended_at") or unfinished.get("created_at"))
     state, reason = unfinished["state"], unfinished.get("reason")
-    why = f"exit {unfinished['exit_code']}" if reason == "nonzero_exit" else str(reason or state).replace("_", " ")
-    return output.ask(f"{output.shown(unfinished['name'])} {state} ({why}) {when}. Retry in the same run?", default=True)
+    why = (
+        f"exit {unfinished['exit_code']}"
+        if reason == "nonzero_exit"
+        else str(reason or state).replace("_", " ")
+    )
+    return output.ask(
+        f"{output.shown(unfinished['name'])} {state} ({why}) {when}. Retry in the same run?", default=True
+    )
 
 
 def next_attempt(made: dict) -> int:
-    """The attempt to follow: one that waits has not begun and is not counted. The output of older ones is not shown again."""
+    """The attempt to follow: one that waits has not begun and is not counted.
+    The output of older ones is not shown again."""
     begins = made["state"] == State.STARTING and not made.get("started_at")
     return made["attempts"] + (begins or made["state"] in (State.PENDING, State.STAGING))
 

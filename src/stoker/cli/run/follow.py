@@ -1,6 +1,7 @@
 """Following a run from the client: its bytes out, our bytes and signals in, until it ends or is left.
 
-One loop for `run`, `attach` and `start --attach`. The server may die at any moment: the loop goes on at the byte it had.
+One loop for `run`, `attach` and `start --attach`. The server may die at any moment:
+the loop goes on at the byte it had.
 """
 
 from __future__ import annotations
@@ -40,25 +41,35 @@ GIVE_UP_S = 120.0  # so long the server may be gone before the run is left alone
 class Follower:
     """Follows one run. `follow()` gives the exit code; `run` is the newest that is known of it.
 
-    attempt: the first to follow; 0: the newest. offsets: where to begin in its out.log and err.log. take_input: hand on keys,
-    stdin and signals. visiting: somebody else's stdin may be at its end without ending the run's.
+    attempt: the first to follow; 0: the newest. offsets: where to begin in its out.log and err.log.
+        take_input: hand on keys, stdin and signals. visiting:
+    somebody else's stdin may be at its end without ending the run's.
     """
 
-    def __init__(self, run: dict, *, attempt: int = 0, offsets: tuple[int, int] = (0, 0), take_input: bool = True,
-                 visiting: bool = False) -> None:
+    def __init__(
+        self,
+        run: dict,
+        *,
+        attempt: int = 0,
+        offsets: tuple[int, int] = (0, 0),
+        take_input: bool = True,
+        visiting: bool = False,
+    ) -> None:
         self.run = run
         self.attempt = attempt
         self.out, self.err = offsets
         self.take_input = take_input
         self.terminal = Terminal(0) if os.isatty(0) else None
-        self._cut = {fd for fd, offset in zip((1, 2), offsets, strict=True) if offset}  # begin in the middle of a line
+        # begin in the middle of a line
+        self._cut = {fd for fd, offset in zip((1, 2), offsets, strict=True) if offset}
         self._modes = Modes()
         self._told = ""  # what it waits for, as was said last
         self._come_back = f"stoker attach {output.type_ref(run)}"
         self._keys = Keys(run["id"], self._come_back, self.terminal, take_input=take_input, visiting=visiting)
         self.nothing_trained = False  # it ended well, and was a training without a step
         self._beside: Beside | None = None
-        self._back_at = 0.0  # when it is told next how far the attempt is on its way back; 0: it has printed by now
+        # when it is told next how far the attempt is on its way back; 0: it has printed by now
+        self._back_at = 0.0
         self._back_pause_s = output.SILENT_S
         self._looked_at = 0.0  # when it was looked whether only leftovers live
         self._err_open = True
@@ -89,7 +100,11 @@ class Follower:
 
     def die_with_it(self) -> None:
         """Do not come back if Ctrl-C was pressed here and the run died of it."""
-        if self._keys.interrupted_at and self.run["state"] == State.STOPPED and self._code_of_run() == INTERRUPTED:
+        if (
+            self._keys.interrupted_at
+            and self.run["state"] == State.STOPPED
+            and self._code_of_run() == INTERRUPTED
+        ):
             die_of_interrupt(everybody=self._keys.typed_interrupt)
 
     def _follow_attempts(self) -> None:
@@ -115,7 +130,9 @@ class Follower:
                 self._keys.use(None)
 
     def _attach(self) -> Attached:
-        return plane().attach(self.run["id"], attempt=self.attempt or None, out=self.out, err=self.err, input=self.take_input)
+        return plane().attach(
+            self.run["id"], attempt=self.attempt or None, out=self.out, err=self.err, input=self.take_input
+        )
 
     def _listen(self, link: Attached) -> None:
         """Take what comes until the attempt or the link ends."""
@@ -165,18 +182,27 @@ class Follower:
         self._keys.begin(self.attempt, tty=bool(meta.get("tty")), beside=self._beside)
 
     def _tell_what_it_waits_for(self) -> None:
-        """After three seconds without a beginning: why, and how to leave; again where the reason changes. A run that is running, or has
-        ended, sends its output in a moment: of that nothing is told."""
-        if self._begun or time.monotonic() - self._since < output.SILENT_S or self.run["state"] not in BEFORE_RUNNING:
+        """After three seconds without a beginning: why, and how to leave; again where the reason changes.
+        A run that is running, or has ended, sends its output in a moment: of that nothing is told."""
+        if (
+            self._begun
+            or time.monotonic() - self._since < output.SILENT_S
+            or self.run["state"] not in BEFORE_RUNNING
+        ):
             return
         told = str(self.run.get("sentence") or self.run["state"])
         if told != self._told:
             self._told = told
-            leave = " (Ctrl-C: cancel the run; second Ctrl-C: leave at once; Ctrl-Z: detach)" if output.is_terminal(sys.stderr) else ""
+            leave = (
+                " (Ctrl-C: cancel the run; second Ctrl-C: leave at once; Ctrl-Z: detach)"
+                if output.is_terminal(sys.stderr)
+                else ""
+            )
             self._say(f"{output.shown(self.run['name'])}: {output.shown(told)}{leave}")
 
     def _tell_of_the_way_back(self) -> None:
-        """How far an attempt is that goes to an image: it prints nothing until then. Told after 3 s, later less often."""
+        """How far an attempt is that goes to an image: it prints nothing until then.
+        Told after 3 s, later less often."""
         now = time.monotonic()
         if self.attempt < 2 or self._beside is None or not 0 < self._back_at <= now:
             return
@@ -202,14 +228,16 @@ class Follower:
             self._say(f"command finished; ending {count} that it left running: {names}")
 
     def _settled(self) -> bool:
-        """After the last frame of an attempt: is that the end of the run? Else the next attempt is followed."""
+        """After the last frame of an attempt:
+        is that the end of the run? Else the next attempt is followed."""
         ended, self._exit = self._exit, None
         if ended is None:
             self.run = plane().run(self.run["id"])
             if not State(self.run["state"]).final:
                 raise ServerError("The connection to the run was lost.")
             if self._begun and self._rest < REST_TRIES:
-                self._rest += 1  # it ended while nobody was connected: what it said until then is still to come
+                # it ended while nobody was connected: what it said until then is still to come
+                self._rest += 1
                 return False
             return True
         self._begun, self._rest, self._since = False, 0, time.monotonic()
@@ -222,7 +250,9 @@ class Follower:
                 return True
             again = {"attempt": self.run["attempts"]} if self.run["attempts"] > self.attempt else None
         if again.get("attempt", 0) > self.attempt:
-            self._say(f"attempt {self.attempt} ended ({ended.get('reason')}); starting attempt {again['attempt']}")
+            self._say(
+                f"attempt {self.attempt} ended ({ended.get('reason')}); starting attempt {again['attempt']}"
+            )
             self.attempt, self.out, self.err = again["attempt"], 0, 0
             self._cut.clear()
         return False
@@ -231,7 +261,10 @@ class Follower:
         """The server does not answer: wait a little, and leave the run alone if that lasts."""
         pause_s = self._patience.left_s()
         if not pause_s:
-            raise Left(EXIT_OWN_FAILURE, f"The server cannot be reached; the run continues. Return with: {self._come_back}")
+            raise Left(
+                EXIT_OWN_FAILURE,
+                f"The server cannot be reached; the run continues. Return with: {self._come_back}",
+            )
         self._keys.check(wait_s=pause_s)
 
     def _write(self, fd: int, data: bytes) -> None:
@@ -246,7 +279,10 @@ class Follower:
                 return
             output.close_stdout()
             if isinstance(e, BrokenPipeError):
-                raise Left(output.SIGPIPE_CODE, f"The program that reads the output has ended; {self._how_it_goes_on()}") from e
+                raise Left(
+                    output.SIGPIPE_CODE,
+                    f"The program that reads the output has ended; {self._how_it_goes_on()}",
+                ) from e
             raise Left(EXIT_OWN_FAILURE, f"The output cannot be written ({e.strerror}); the run continues. "
                        f"Return with: {self._come_back}") from e
         self._fresh_line = data.endswith(b"\n")
@@ -301,14 +337,19 @@ class Follower:
 
     def _code_of_run(self) -> int:
         if self.run.get("exit_code") is None:
-            return {"start_failed": EXIT_OWN_FAILURE, "stopped_by_user": INTERRUPTED}.get(self.run.get("reason") or "", exit_code(self.run))
+            return {"start_failed": EXIT_OWN_FAILURE, "stopped_by_user": INTERRUPTED}.get(
+                self.run.get("reason") or "", exit_code(self.run)
+            )
         return exit_code(self.run)
 
 
 def _made_no_step(run: dict) -> bool:
-    """Whether torch was imported in it and no step was seen: a look at one file, so that other runs wait for nothing at their end."""
+    """Whether torch was imported in it and no step was seen:
+    a look at one file, so that other runs wait for nothing at their end."""
     try:
-        with open(os.path.join(run.get("folder") or "", ATTEMPTS, str(run.get("attempts") or 1), STEPS), "rb") as f:
+        with open(
+            os.path.join(run.get("folder") or "", ATTEMPTS, str(run.get("attempts") or 1), STEPS), "rb"
+        ) as f:
             return b'"first":true' not in f.read(4096)
     except OSError:
         return False

@@ -1,6 +1,7 @@
 """What goes from here to a run: stdin, the window's size, signals. And how one leaves: Ctrl-Z, a hangup.
 
-Two threads, so that a run that takes no input can never keep Ctrl-C back: one reads and decides, the other sends.
+Two threads, so that a run that takes no input can never keep Ctrl-C back:
+one reads and decides, the other sends.
 """
 
 from __future__ import annotations
@@ -30,11 +31,18 @@ CHUNK = 65536
 HELD_MAX = 1 << 20  # bytes of input that wait to be sent; then stdin is not read
 JUST_NOW_S = 1.0
 ENDING = (b"INT", b"TERM", b"QUIT")
-HANDED_ON = {signal.SIGINT: "INT", signal.SIGTERM: "TERM", signal.SIGQUIT: "QUIT", signal.SIGUSR1: "USR1", signal.SIGUSR2: "USR2"}
+HANDED_ON = {
+    signal.SIGINT: "INT",
+    signal.SIGTERM: "TERM",
+    signal.SIGQUIT: "QUIT",
+    signal.SIGUSR1: "USR1",
+    signal.SIGUSR2: "USR2",
+}
 
 
 def leave_on_signals() -> None:
-    """For a verb whose runs are its own: ended by a signal or a hangup, it ends them on its way out, as after Ctrl-C."""
+    """For a verb whose runs are its own: ended by a signal or a hangup, it ends them on its way out,
+    as after Ctrl-C."""
     def leave(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -56,7 +64,15 @@ class Keys:
     how_to_come_back: said when one leaves. take_input: False only watches; then Ctrl-C ends the watching.
     """
 
-    def __init__(self, run_id: str, how_to_come_back: str, terminal: Terminal | None, *, take_input: bool, visiting: bool) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        how_to_come_back: str,
+        terminal: Terminal | None,
+        *,
+        take_input: bool,
+        visiting: bool,
+    ) -> None:
         self.raw = False  # the local terminal hands every key on
         self.interrupted_at = 0.0  # when Ctrl-C came last, as a key or as a signal
         self._stopping = False  # it was asked to end before it had begun
@@ -76,7 +92,8 @@ class Keys:
         self._left: Left | None = None
         self._stop = False
         self._ctrl_c: list[float] = []
-        self._urgent: deque[tuple[float, str, bytes]] = deque()  # when, kind, payload: signals, sizes; sent before input
+        # when, kind, payload: signals, sizes; sent before input
+        self._urgent: deque[tuple[float, str, bytes]] = deque()
         self._input: deque[tuple[str, bytes]] = deque()
         self._held = 0
         self._changed = threading.Condition()
@@ -84,14 +101,16 @@ class Keys:
         self._handlers: dict[int, object] = {}
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._decide, self._send)]
 
-    # -- for the main thread -----------------------------------------------------------------------------------------
+    # -- for the main thread
+    # -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Catch signals, begin. Signals that were ignored when we were started stay ignored (nohup)."""
         for number in (*HANDED_ON, signal.SIGHUP, signal.SIGTSTP, signal.SIGWINCH, signal.SIGCONT):
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._handlers[number] = signal.signal(number, lambda n, frame: self._wake(n))
-        self._handlers[signal.SIGTTIN] = signal.signal(signal.SIGTTIN, signal.SIG_IGN)  # reading in the background shall not stop us
+        # reading in the background shall not stop us
+        self._handlers[signal.SIGTTIN] = signal.signal(signal.SIGTTIN, signal.SIG_IGN)
         for thread in self._threads:
             thread.start()
 
@@ -114,7 +133,8 @@ class Keys:
             self._changed.notify_all()
 
     def begin(self, attempt: int, tty: bool, beside: Beside | None = None) -> None:
-        """An attempt lives: what is typed is for it. beside: where to ask how its terminal takes keys, if it is here."""
+        """An attempt lives: what is typed is for it. beside:
+        where to ask how its terminal takes keys, if it is here."""
         with self._changed:
             again = attempt == self._attempt
             self._live, self._tty, self._attempt, self._beside = True, tty, attempt, beside
@@ -146,7 +166,8 @@ class Keys:
             if self._left is not None:
                 raise self._left
 
-    # -- the thread that decides ---------------------------------------------------------------------------------------
+    # -- the thread that decides
+    # ---------------------------------------------------------------------------------------
 
     def _wake(self, number: int) -> None:
         with contextlib.suppress(OSError):
@@ -158,7 +179,9 @@ class Keys:
             if wanted and self._tty and self._terminal and not self.raw and self._terminal.raw():
                 self.raw = True
                 self._size()
-            reading = wanted and self._held < HELD_MAX and (self._terminal is None or self._terminal.foreground())
+            reading = (
+                wanted and self._held < HELD_MAX and (self._terminal is None or self._terminal.foreground())
+            )
             again_s = 0.5 if self._urgent or (wanted and not reading) else None
             ready, _, _ = select.select([self._pipe[0], *([0] if reading else [])], [], [], again_s)
             if self._pipe[0] in ready:
@@ -253,7 +276,12 @@ class Keys:
     def _unstick(self) -> None:
         """A signal must not wait behind input that the run does not take."""
         with self._changed:
-            stuck = self._link is not None and self._live and bool(self._urgent) and time.monotonic() - self._urgent[0][0] > STUCK_S
+            stuck = (
+                self._link is not None
+                and self._live
+                and bool(self._urgent)
+                and time.monotonic() - self._urgent[0][0] > STUCK_S
+            )
             ends = stuck and any(kind == "k" or payload in ENDING for _, kind, payload in self._urgent)
             if stuck:
                 self._urgent.clear()
@@ -281,12 +309,18 @@ class Keys:
             with contextlib.suppress(StokerError, OSError):
                 link.close()
 
-    # -- the thread that sends -----------------------------------------------------------------------------------------
+    # -- the thread that sends
+    # -----------------------------------------------------------------------------------------
 
     def _send(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._stop or (self._link is not None and self._live and (self._urgent or self._input)))
+                self._changed.wait_for(
+                    lambda: (
+                        self._stop
+                        or (self._link is not None and self._live and (self._urgent or self._input))
+                    )
+                )
                 if self._stop:
                     return
                 link = self._link

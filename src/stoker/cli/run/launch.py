@@ -16,16 +16,21 @@ MOST = 256
 
 
 def with_ranks(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str, str]) -> tuple[str, ...]:
-    """The command as torchrun starts it in N processes on one machine. Raises InvalidSpec for what is no Python script."""
+    """The command as torchrun starts it in N processes on one machine.
+    Raises InvalidSpec for what is no Python script."""
     count = o["ranks"]
     if count is None:
         return command
     if o["rehearse"] is not None:
-        raise InvalidSpec("--ranks and --rehearse exclude each other.", hint=f"stoker run --rehearse {count} train.py")
+        raise InvalidSpec(
+            "--ranks and --rehearse exclude each other.", hint=f"stoker run --rehearse {count} train.py"
+        )
     first, *rest = command
     if first.endswith(".py"):
         python, script = "python", list(command)
-    elif os.path.basename(first).startswith("python") and rest and (rest[0].endswith(".py") or rest[0] == "-m"):
+    elif (
+        os.path.basename(first).startswith("python") and rest and (rest[0].endswith(".py") or rest[0] == "-m")
+    ):
         python, script = first, rest
     else:
         raise InvalidSpec(f"--ranks {count} needs a Python script or module, and this command is neither.",
@@ -36,10 +41,14 @@ def with_ranks(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str, st
 
 
 def lend_names(o: Mapping[str, Any], env: dict[str, str]) -> None:
-    """Put the import names of --compat before all others. Raises InvalidSpec on another machine, which does not have them."""
+    """Put the import names of --compat before all others.
+    Raises InvalidSpec on another machine, which does not have them."""
     if o["compat"] is None:
         return
     if o["target"] != "local":
-        raise InvalidSpec("--compat works on this machine only.", hint=f"Import stoker.compat.{o['compat']} in the script instead.")
+        raise InvalidSpec(
+            "--compat works on this machine only.",
+            hint=f"Import stoker.compat.{o['compat']} in the script instead.",
+        )
     names = Path(stoker.__file__).parent / "compat" / "own_names" / o["compat"]
     env["PYTHONPATH"] = os.pathsep.join([os.fspath(names), *filter(None, [env.get("PYTHONPATH")])])

@@ -1,4 +1,5 @@
-"""What a client on the same machine can see of a run by itself: how the run's terminal takes keys, and what it left behind.
+"""What a client on the same machine can see of a run by itself:
+how the run's terminal takes keys, and what it left behind.
 
 Read from the run folder and /proc when it is asked for; where something cannot be known, the answer is None.
 """
@@ -16,7 +17,8 @@ from stoker.base.rundir import RunDir
 
 PPID, TTY, START = 1, 4, 19  # fields of /proc/PID/stat after the name; 0 is the state
 SIGNAL_KEYS = (termios.VINTR, termios.VQUIT, termios.VSUSP)
-MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")  # as in agent/words.py
+# as in agent/words.py
+MULTIPLEXERS = ("tmux", "screen", "SCREEN", "zellij", "dtach", "abduco", "byobu", "shpool")
 SYSTEM_FOLDERS = ("/bin/", "/usr/", "/opt/", "/snap/", "/nix/store/", "/gnu/store/", "/home/linuxbrew/")
 EVENTS_TAIL = 4096
 
@@ -34,7 +36,8 @@ class Beside:
         return cls(run["folder"], attempt) if run.get("target") == "local" and run.get("folder") else None
 
     def makes_signal(self, key: int) -> bool | None:
-        """Does the run's terminal make a signal of this key, as it does at first, or does the program want it for itself?"""
+        """Does the run's terminal make a signal of this key, as it does at first,
+        or does the program want it for itself?"""
         try:
             fd = self._terminal()
         except OSError:
@@ -58,8 +61,13 @@ class Beside:
         return resuming(state.get("back"), self._attempt)
 
     def left_behind(self) -> list[str] | None:
-        """The names of the processes that are being ended after their first one; None before that, and after."""
-        if not (self._folder / rundir.STATUS).exists() or (self._folder / rundir.EXIT).exists() or not self._ladder():
+        """The names of the processes that are being ended after their first one;
+        None before that, and after."""
+        if (
+            not (self._folder / rundir.STATUS).exists()
+            or (self._folder / rundir.EXIT).exists()
+            or not self._ladder()
+        ):
             return None
         holder, agent = self._pid("holder"), self._pid("agent")
         if not holder:
@@ -121,7 +129,8 @@ def _name(pid: int) -> str:
 
 
 def _outlives(pid: int) -> bool:
-    """As the agent decides: a terminal multiplexer by its executable, or a daemon of Stoker by the record that it names."""
+    """As the agent decides: a terminal multiplexer by its executable, or a daemon of Stoker by the record
+    that it names."""
     try:
         program = os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
         if Path(program).name.split("-")[0] in MULTIPLEXERS and program.startswith(SYSTEM_FOLDERS):

@@ -1,4 +1,5 @@
-"""`stoker run --rehearse N`: what it asks of a run, so that a script made for N GPUs runs a few steps on a CPU and touches nothing."""
+"""`stoker run --rehearse N`: what it asks of a run, so that a script made for N GPUs runs a few steps on a
+CPU and touches nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def check(o: Mapping[str, Any]) -> None:
         )
     if o["rehearse"] > MOST:
         raise InvalidSpec(
-            f"At most {MOST} GPUs can be simulated on one machine, not {o['rehearse']}.", hint="stoker run --rehearse 2 train.py"
+            f"At most {MOST} GPUs can be simulated on one machine, not {o['rehearse']}.",
+            hint="stoker run --rehearse 2 train.py",
         )
 
 

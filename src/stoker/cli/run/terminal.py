@@ -1,7 +1,7 @@
 """The local terminal while a run is attached: raw input, cooked output, and always given back as it was.
 
-The far terminal echoes, edits lines and turns Ctrl-C into SIGINT, so here every key goes through untouched. Output
-post-processing stays on here because it is off there: the log holds the script's own bytes.
+The far terminal echoes, edits lines and turns Ctrl-C into SIGINT, so here every key goes through untouched.
+Output post-processing stays on here because it is off there: the log holds the script's own bytes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ CTRL_Z = 0x1A
 
 
 def die_of_interrupt(everybody: bool) -> None:
-    """End by SIGINT and not by a code, as python does: only then a shell ends the loop or the script around us.
+    """End by SIGINT and not by a code, as python does:
+    only then a shell ends the loop or the script around us.
 
-    everybody: the shell of that script wants to have got it too. Ctrl-C gives it to the whole foreground group, but a key that was
-    handed on never became a signal here.
+    everybody: the shell of that script wants to have got it too. Ctrl-C gives it to the whole foreground
+        group, but a key that was handed on never became a signal here.
     """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
@@ -37,7 +38,8 @@ def die_of_interrupt(everybody: bool) -> None:
 
 
 class Terminal:
-    """The terminal behind a file descriptor. `raw()` and `restore()` may be called in any order and any number of times."""
+    """The terminal behind a file descriptor. `raw()` and `restore()` may be called in any order and any
+    number of times."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -57,7 +59,8 @@ class Terminal:
         try:
             return os.tcgetpgrp(self.fd) == os.getpgrp()
         except OSError as e:
-            return e.errno == errno.ENOTTY  # not the terminal of our session: no shell controls who reads from it
+            # not the terminal of our session: no shell controls who reads from it
+            return e.errno == errno.ENOTTY
 
     def raw(self) -> bool:
         """Hand every key on untouched; False if that cannot be now (in the background, or gone)."""
@@ -71,7 +74,8 @@ class Terminal:
         return True
 
     def arm(self) -> None:
-        """Remember how the terminal is, and see to it that it is given back. Before threads start, since it forks. Raises termios.error."""
+        """Remember how the terminal is, and see to it that it is given back.
+        Before threads start, since it forks. Raises termios.error."""
         if self._saved is None:
             self._saved = termios.tcgetattr(self.fd)
             self._watcher = _Watcher.start(self.fd, self._saved, raw_of(self._saved))
@@ -98,7 +102,15 @@ class Terminal:
 def raw_of(attributes: list) -> list:
     """Terminal attributes with raw input; how output is processed, and everything else, stays."""
     iflag, oflag, cflag, lflag, ispeed, ospeed, cc = attributes
-    iflag &= ~(termios.BRKINT | termios.ICRNL | termios.INLCR | termios.IGNCR | termios.INPCK | termios.ISTRIP | termios.IXON)
+    iflag &= ~(
+        termios.BRKINT
+        | termios.ICRNL
+        | termios.INLCR
+        | termios.IGNCR
+        | termios.INPCK
+        | termios.ISTRIP
+        | termios.IXON
+    )
     lflag &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG)
     cflag = (cflag & ~(termios.CSIZE | termios.PARENB)) | termios.CS8
     cc = list(cc)
@@ -149,8 +161,17 @@ class _Watcher:
 
 
 def _watch(fd: int, pipe: int, saved: list, raw: list) -> None:
-    """In the child: wait until the parent is gone, then restore the terminal if nobody else has touched it since."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTOU, signal.SIGTTIN):
+    """In the child: wait until the parent is gone,
+    then restore the terminal if nobody else has touched it since."""
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+        signal.SIGTSTP,
+        signal.SIGTTOU,
+        signal.SIGTTIN,
+    ):
         signal.signal(number, signal.SIG_IGN)
     signal.set_wakeup_fd(-1)
     terminal = os.dup(fd)
@@ -163,13 +184,15 @@ def _watch(fd: int, pipe: int, saved: list, raw: list) -> None:
     os.closerange(limit, 1 << 20)
     while os.read(pipe, 1):
         pass
-    # A shell that noticed the death first has its own settings in place by now: those are not ours to overwrite.
+    # A shell that noticed the death first has its own settings in place by now:
+    # those are not ours to overwrite.
     if termios.tcgetattr(terminal)[:4] == raw[:4]:
         termios.tcsetattr(terminal, termios.TCSANOW, saved)
 
 
 class Modes:
-    """The terminal modes a run switched on (other screen, hidden cursor, mouse, ...), so that leaving it can undo them."""
+    """The terminal modes a run switched on (other screen, hidden cursor, mouse, ...),
+    so that leaving it can undo them."""
 
     _mode = re.compile(rb"\x1b\[\?([\d;]+)([hl])")
 

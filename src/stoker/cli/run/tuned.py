@@ -1,4 +1,5 @@
-"""What `stoker run` takes over from `stoker tune`: the settings that are kept for a script, put into the spec of its run."""
+"""What `stoker run` takes over from `stoker tune`:
+the settings that are kept for a script, put into the spec of its run."""
 
 from __future__ import annotations
 
@@ -14,9 +15,16 @@ from stoker.cli import output
 
 
 def apply(o: Mapping[str, Any], spec: dict, env: dict[str, str]) -> list[str]:
-    """Put the settings that are kept for this script into the spec; the lines that say so, none where there are none."""
+    """Put the settings that are kept for this script into the spec;
+    the lines that say so, none where there are none."""
     where = home()
-    if o["no_settings"] or not spec["hooks"] or o["rehearse"] is not None or o["target"] != "local" or not where.settings.is_dir():
+    if (
+        o["no_settings"]
+        or not spec["hooks"]
+        or o["rehearse"] is not None
+        or o["target"] != "local"
+        or not where.settings.is_dir()
+    ):
         return []
     from stoker.tune import keep
 
@@ -28,8 +36,11 @@ def apply(o: Mapping[str, Any], spec: dict, env: dict[str, str]) -> list[str]:
     if settings.get("compile") and spec.get("resume") == "auto":
         rest = {name: value for name, value in settings.items() if name != "compile"}
         settings = rest if keep.words(rest) else {}
-        left = [*left, "without torch.compile: stoker tune found it faster, but compiled code cannot resume exactly "
-                       "(to use it: --resume off)"]
+        left = [
+            *left,
+            "without torch.compile: stoker tune found it faster, but compiled code cannot resume exactly "
+            "(to use it: --resume off)",
+        ]
     told = [output.shown(line) for line in left]
     if settings:
         spec["settings"] = settings
@@ -51,5 +62,7 @@ def _script(spec: Mapping[str, Any], env: dict[str, str]) -> Path | None:
         reading = command.read(spec["command"], Path(spec["folder"]), env)
     except StokerError:
         return None  # it cannot be started, and is told so
-    launched = reading.interpreter != reading.argv[0] or any(word.startswith("torch.distributed") for word in reading.argv)
+    launched = reading.interpreter != reading.argv[0] or any(
+        word.startswith("torch.distributed") for word in reading.argv
+    )
     return None if launched else reading.script

@@ -1,7 +1,9 @@
-"""The clock: where the time of each step of an unmodified script goes, seen from a few calls of torch that every training makes.
+"""The clock: where the time of each step of an unmodified script goes, seen from a few calls of torch that
+every training makes.
 
-`install()` is all that the outside calls. marks.py: the calls, and what the time between them is; timed.py, logs.py: what saves, prints
-and logs; passes.py, made.py: loaders, and who trains at all; device.py: the same on a GPU, without waiting for it; book.py: steps.jsonl.
+`install()` is all that the outside calls. marks.py: the calls, and what the time between them is;
+timed.py, logs.py: what saves, prints and logs; passes.py, made.py: loaders, and who trains at all;
+device.py: the same on a GPU, without waiting for it; book.py: steps.jsonl.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ import os
 
 
 def install(process: object) -> None:
-    """torch has just been imported by a script, or by a process that multiprocessing started: a loader's worker, which is left alone, or
-    a rank, which makes an optimizer."""
+    """torch has just been imported by a script, or by a process that multiprocessing started:
+    a loader's worker, which is left alone, or a rank, which makes an optimizer."""
     if process.role == "script":
         _install(process.resumes)
     else:
@@ -21,8 +23,8 @@ def install(process: object) -> None:
 
 
 def _install(resume: bool = False) -> None:
-    """With `resume`, this is called before exact resume puts its hooks around ours: a ghost calls nothing of what we see, and `begin()`
-    comes when the real tensors are back."""
+    """With `resume`, this is called before exact resume puts its hooks around ours:
+    a ghost calls nothing of what we see, and `begin()` comes when the real tensors are back."""
     from . import book, logs, made, marks, timed
     folder = os.environ.get("STOKER_HOOKS", "")
     if not folder or os.environ.get("STOKER_CLOCK") == "off" or not book.open_beside(folder):

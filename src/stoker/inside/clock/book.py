@@ -1,4 +1,5 @@
-"""steps.jsonl: a line each second with what the time went to, and how a process ended. Files, not arithmetic; none of it in a step."""
+"""steps.jsonl: a line each second with what the time went to, and how a process ended.
+Files, not arithmetic; none of it in a step."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from ..entry.processes import record
 from . import marks
 
 FILE = "steps.jsonl"
-LINES = ((600, 1), (1_700, 10), (1 << 62, 60))  # so many lines, a line each so many seconds: a week is some 3 MB
+# so many lines, a line each so many seconds: a week is some 3 MB
+LINES = ((600, 1), (1_700, 10), (1 << 62, 60))
 EACH_MAX = 20_000  # rows in one line of the form for measuring
 
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -50,8 +52,8 @@ def open_beside(records: str) -> bool:
 
 
 def _by_its_second_name(records: str) -> str:
-    """The file lies in the attempt's folder. It is opened by a link within `records`: what is open there is known to be none of the
-    script's files."""
+    """The file lies in the attempt's folder. It is opened by a link within `records`:
+    what is open there is known to be none of the script's files."""
     first, second = os.path.join(os.path.dirname(records), FILE), os.path.join(records, FILE)
     os.close(os.open(first, _FLAGS, 0o644))
     try:
@@ -93,10 +95,23 @@ def write(moment: int) -> None:
     first = _first if marks.steps else None
     if first is not None:
         _first = None
-    line = {"at": round(time.time(), 3), "pid": _pid, "rank": _rank(), "step": marks.steps, "steps": marks.steps - marks._lead_was,
-            "s": _seconds(moment - _from), "ms": _kinds(marks.spent), "batches": marks.batches, "samples": marks.samples,
-            **_spread(marks.durations), **_position(), **_progress(), **({"first": True, **first} if first is not None else {}),
-            **({"epochs": _epochs[:]} if _epochs else {}), **({"each": _rows[:]} if _rows else {})}
+    line = {
+        "at": round(time.time(), 3),
+        "pid": _pid,
+        "rank": _rank(),
+        "step": marks.steps,
+        "steps": marks.steps - marks._lead_was,
+        "s": _seconds(moment - _from),
+        "ms": _kinds(marks.spent),
+        "batches": marks.batches,
+        "samples": marks.samples,
+        **_spread(marks.durations),
+        **_position(),
+        **_progress(),
+        **({"first": True, **first} if first is not None else {}),
+        **({"epochs": _epochs[:]} if _epochs else {}),
+        **({"each": _rows[:]} if _rows else {}),
+    }
     if marks.device is not None:
         line.update(marks.device.collect())
     elif marks.steps:
@@ -116,7 +131,8 @@ def write(moment: int) -> None:
 
 
 def busy(moment: int) -> None:
-    """An evaluation or a save begins, in which no line may come for long: whoever waits for the next step is told, by a file's age."""
+    """An evaluation or a save begins, in which no line may come for long:
+    whoever waits for the next step is told, by a file's age."""
     global _busy_from
     if _fd < 0 or moment - _busy_from < BUSY_NS:
         return
@@ -131,7 +147,9 @@ def busy(moment: int) -> None:
 
 def epoch_ends(way: object, moment: int) -> None:
     """A pass over a loader that was trained on has come to its end."""
-    _epochs.append({"loader": way.number, "s": _seconds(moment - way.began), "batches": way.batches, "step": marks.steps})
+    _epochs.append(
+        {"loader": way.number, "s": _seconds(moment - way.began), "batches": way.batches, "step": marks.steps}
+    )
 
 
 def _position() -> dict:
@@ -194,7 +212,8 @@ def _put(line: dict) -> None:
     try:
         info = os.fstat(_fd)
         if (info.st_dev, info.st_ino) == _identity:
-            os.write(_fd, (json.dumps(line, separators=(",", ":")) + "\n").encode())  # O_APPEND: lines of ranks do not mix
+            # O_APPEND: lines of ranks do not mix
+            os.write(_fd, (json.dumps(line, separators=(",", ":")) + "\n").encode())
             return
     except OSError:
         pass

@@ -1,4 +1,5 @@
-"""The same marks on a GPU's own clock: events that are recorded on the stream as the host passes, and read when they are long past.
+"""The same marks on a GPU's own clock: events that are recorded on the stream as the host passes, and read
+when they are long past.
 Nothing here waits for the GPU; what is not known yet when a line is written goes into a later one.
 """
 
@@ -9,12 +10,14 @@ import sys
 from . import marks
 
 POOL_MAX = 4096  # events on their way; a GPU that is further behind goes unobserved
-NAMES = ("gap", "transfer", "forward", "backward", "optimizer")  # what lies before the mark: batch, module, backward, its end, step's end
+# what lies before the mark: batch, module, backward, its end, step's end
+NAMES = ("gap", "transfer", "forward", "backward", "optimizer")
 BATCH, MODULE, BACKWARD, BACKWARD_END, STEP_END = range(5)
 
 
 class Device:
-    """Marks on the current stream. `make_event` gives objects with `record()`, `query()` and `elapsed_time(other)` in ms."""
+    """Marks on the current stream. `make_event` gives objects with `record()`, `query()` and
+    `elapsed_time(other)` in ms."""
 
     def __init__(self, make_event: object) -> None:
         self._make, self._free, self._waiting = make_event, [], []
@@ -43,7 +46,8 @@ class Device:
         self._mark(STEP_END)
 
     def collect(self) -> dict:
-        """`{"gpu_ms": {...}}` of the marks that the GPU has passed since it was last asked. `gap` is its wait for the next batch."""
+        """`{"gpu_ms": {...}}` of the marks that the GPU has passed since it was last asked.
+        `gap` is its wait for the next batch."""
         self._read()
         told = {name: round(ms, 4) for name, ms in zip(NAMES, self._ms) if ms}  # noqa: B905
         self._ms = [0.0] * len(NAMES)

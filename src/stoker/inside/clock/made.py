@@ -1,4 +1,5 @@
-"""Optimizers and loaders that are made: who makes an optimizer is going to train, also in a process that began as somebody's child."""
+"""Optimizers and loaders that are made: who makes an optimizer is going to train, also in a process that
+began as somebody's child."""
 
 from __future__ import annotations
 
@@ -11,11 +12,13 @@ from .wrapping import wrap
 _late: object = None  # to be called at the first optimizer
 _pid = os.getpid()
 _watched = False
-child_trains: object = None  # to be called in a process of the script's that makes an optimizer, and is not its first
+# to be called in a process of the script's that makes an optimizer, and is not its first
+child_trains: object = None
 
 
 def watch(late: object) -> None:
-    """Count what is made; with `late`, only wait for the first optimizer, and call it then: nothing else is watched."""
+    """Count what is made; with `late`, only wait for the first optimizer, and call it then:
+    nothing else is watched."""
     global _late, _watched
     from torch.optim import Optimizer
     _late = late
@@ -37,7 +40,8 @@ def _optimizer(real: object) -> object:
                 call, _late = _late, None
                 call()
                 _tell()
-            elif not marks.owner and _pid != os.getpid() and _late is None and _is_main():  # a fork, and no loader's worker
+            elif not marks.owner and _pid != os.getpid() and _late is None and _is_main():
+                # a fork, and no loader's worker
                 _pid = os.getpid()
                 from . import book
                 if book.again():

@@ -1,5 +1,6 @@
-"""The calls that are watched, and what the time between two of them is. Everything between two marks is counted once, so that the
-kinds add up to the clock on the wall: `last` is the moment up to which all is accounted for.
+"""The calls that are watched, and what the time between two of them is.
+Everything between two marks is counted once, so that the kinds add up to the clock on the wall:
+`last` is the moment up to which all is accounted for.
 
 Only one thread counts: the one that trains. In a step of 300 us all of this may take 6.
 """
@@ -18,7 +19,19 @@ from .passes import passes as _passes
 from .passes import trained as _trained
 from .wrapping import wrap
 
-KINDS = ("data", "start", "transfer", "forward", "backward", "optimizer", "save", "log", "image", "evaluation", "other")
+KINDS = (
+    "data",
+    "start",
+    "transfer",
+    "forward",
+    "backward",
+    "optimizer",
+    "save",
+    "log",
+    "image",
+    "evaluation",
+    "other",
+)
 DATA, START, TRANSFER, FORWARD, BACKWARD, OPTIMIZER, SAVE, LOG, IMAGE, EVALUATION, OTHER = range(len(KINDS))
 NOTHING, FETCHED, CALLED, BACK, STEPPED = range(5)  # what the last mark was
 ROOTS_MAX = 64
@@ -28,20 +41,24 @@ owner = 0  # the thread that trains; 0: the clock stands still
 spent = [0] * len(KINDS)  # ns
 last = 0
 steps = samples = batches = 0
-seen = {"optimizers": 0, "loaders": 0, "batches": 0, "evaluated": 0, "backward": 0, "no_ranks": 0}  # whether this process means to train
+# whether this process means to train
+seen = {"optimizers": 0, "loaders": 0, "batches": 0, "evaluated": 0, "backward": 0, "no_ranks": 0}
 durations: list = []  # ns of each step since the last line, evaluation left out
 current = None  # the Pass that was asked last
 device = None  # a device.Device when the training is on a GPU
-each_step = stepped_by_hand = None  # the form for measuring: called after each step, and in place of `step_ends` by hand
+# the form for measuring: called after each step, and in place of `step_ends` by hand
+each_step = stepped_by_hand = None
 write_at = 0  # ns: the next line is due
-write, first_step, busy, pass_over = None, None, int, None  # book's; `busy` is called as an evaluation or a save begins
+# book's; `busy` is called as an evaluation or a save begins
+write, first_step, busy, pass_over = None, None, int, None
 
 _get_ident = _thread.get_ident
 _grad_enabled = _compiling = None
 _backwards = by_hand.Backwards()
 _inside = False  # in a call that is watched: what happens there is part of it
 _after, _evaluating = NOTHING, False
-_lead = _lead_was = 0  # id of the optimizer whose steps are counted (of several the first that stepped); `steps` at the last line
+# id of the optimizer whose steps are counted (of several the first that stepped); `steps` at the last line
+_lead = _lead_was = 0
 _others: dict = {}  # id of another optimizer -> its steps since the last line
 _step_from = _evaluated_then = 0
 _roots: dict = {}  # classes of modules that the script calls with gradients on
@@ -51,7 +68,8 @@ _installed = _hooked_at_fork = False
 
 
 def install() -> bool:
-    """Put the marks where every training passes. Nothing is counted before `begin()`. False where that is done already."""
+    """Put the marks where every training passes. Nothing is counted before `begin()`.
+    False where that is done already."""
     global _installed, _grad_enabled, _compiling
     if _installed:
         return False
@@ -60,7 +78,8 @@ def install() -> bool:
     from torch.optim import optimizer
     from torch.utils.data import dataloader
     _grad_enabled = torch.is_grad_enabled
-    _compiling = getattr(torch.compiler, "is_dynamo_compiling", torch.compiler.is_compiling)  # the first calls nothing further
+    # the first calls nothing further
+    _compiling = getattr(torch.compiler, "is_dynamo_compiling", torch.compiler.is_compiling)
     roots.learning = _module_call(None).__code__
     wrap(torch.nn.Module, "__call__", _module_call)
     wrap(torch.autograd, "backward", _backward)
@@ -112,7 +131,8 @@ def broke(error: Exception) -> None:
 # ---- modules
 
 def _module_call(real: object) -> object:
-    """Until it is known which modules the script calls itself: those within are not slowed down later. Exact resume comes here for all."""
+    """Until it is known which modules the script calls itself: those within are not slowed down later.
+    Exact resume comes here for all."""
     def __call__(self, *args, **kwargs):
         global _inside, last, _after
         if _inside or _get_ident() != owner:
@@ -126,7 +146,8 @@ def _module_call(real: object) -> object:
                 deep.level = at
                 if at >= deep.FROM:
                     deep.goes_out(at)
-        if steps >= LEARN and device is None and not _evaluating and _grad_enabled():  # `_call_begins`, without the call
+        # `_call_begins`, without the call
+        if steps >= LEARN and device is None and not _evaluating and _grad_enabled():
             kind, moment = FORWARD, now()
             spent[OPTIMIZER if _after == BACK else OTHER] += moment - last
             last = moment
@@ -156,7 +177,8 @@ def _learn(module: object) -> None:
 
 
 def _root_call(base: object) -> object:
-    """For a class of the script's own modules. Whoever replaces the call of all modules later is asked as before."""
+    """For a class of the script's own modules.
+    Whoever replaces the call of all modules later is asked as before."""
     def __call__(self, *args, **kwargs):
         global _inside, last, _after
         if _compiling():
@@ -189,7 +211,8 @@ def _root_call(base: object) -> object:
 
 
 def _call_begins(module: object) -> int:
-    """The gap before a module of the script's is its own code; between a backward and a module it is an optimizer with a closure.
+    """The gap before a module of the script's is its own code;
+    between a backward and a module it is an optimizer with a closure.
     Evaluation: without gradients, of a module that is trained elsewhere."""
     global last, _evaluating
     moment = now()
@@ -236,7 +259,8 @@ def _start(moment: int) -> None:
 # ---- backward
 
 def _backward(real: object, is_step: bool = True) -> object:
-    """What came before, from the module on, was the loss. What was fetched is trained on. `is_step`: where there is no optimizer."""
+    """What came before, from the module on, was the loss. What was fetched is trained on. `is_step`:
+    where there is no optimizer."""
     def backward(*args, **kwargs):
         global _inside, last, _after, _evaluating
         if _inside or _get_ident() != owner:
@@ -278,7 +302,8 @@ def _trained_on() -> None:
 # ---- optimizers
 
 def step_ends(optimizer: object, args: object, kwargs: object) -> None:
-    """A step is done. What was between it and the last mark, clipping and unscaling included, was the optimizer's."""
+    """A step is done. What was between it and the last mark, clipping and unscaling included,
+    was the optimizer's."""
     global owner, last, steps, _after, _lead, _step_from, _evaluated_then
     if _get_ident() != owner:
         if steps or not owner or _compiling():
@@ -430,7 +455,8 @@ def _fetch_begins(iterator: object, moment: int) -> Pass | None:
 
 
 def _settle(moment: int) -> None:
-    """The last batch came from a loader that nobody has trained on, and was not trained on either: all of that was evaluation."""
+    """The last batch came from a loader that nobody has trained on, and was not trained on either:
+    all of that was evaluation."""
     global last, _before
     if _before is None:
         return
@@ -448,7 +474,8 @@ def _fetch_ends(way: Pass | None, data: object) -> None:
     if way is None:
         return
     try:
-        _ends(START if way.first and way.workers else DATA, FETCHED)  # workers come up, and nothing has been prefetched
+        # workers come up, and nothing has been prefetched
+        _ends(START if way.first and way.workers else DATA, FETCHED)
         way.first = False
         way.batches += 1
         seen["batches"] += 1

@@ -1,4 +1,5 @@
-"""Ways through loaders: how many batches they have, whether somebody trains on them, how many samples are in a batch."""
+"""Ways through loaders: how many batches they have, whether somebody trains on them,
+how many samples are in a batch."""
 
 from __future__ import annotations
 
@@ -14,12 +15,27 @@ trained = WeakKeys()  # loaders whose batches were trained on
 class Pass:
     """One way through a loader."""
 
-    __slots__ = ("batches", "began", "each", "first", "forget", "key", "last", "length", "loader", "number", "steady", "trained", "workers")
+    __slots__ = (
+        "batches",
+        "began",
+        "each",
+        "first",
+        "forget",
+        "key",
+        "last",
+        "length",
+        "loader",
+        "number",
+        "steady",
+        "trained",
+        "workers",
+    )
 
     def __init__(self, iterator: object, loader: object, length: int | None, began: int, number: int) -> None:
         self.key = key = id(iterator)
         self.forget = weakref.ref(iterator, lambda _: forget(key))
-        self.loader = weakref.ref(loader) if loader is not None else None  # it may go, and its workers with it
+        # it may go, and its workers with it
+        self.loader = weakref.ref(loader) if loader is not None else None
         self.length, self.began = length, began
         self.workers = getattr(iterator, "_num_workers", 0)
         self.number = number
@@ -38,7 +54,8 @@ class Pass:
                 trained[loader] = True
 
     def sized(self, samples: int) -> None:
-        """So many samples were in a batch. Where torch's own sampler makes batches of that size, the next ones need not be looked at."""
+        """So many samples were in a batch. Where torch's own sampler makes batches of that size, the next
+        ones need not be looked at."""
         sampler = _batch_sampler(self.loader and self.loader())
         if sampler is not None and type(sampler).__name__ == "BatchSampler" and sampler.batch_size == samples:
             self.each, self.last = samples, len(sampler)
@@ -52,7 +69,8 @@ def forget(key: int) -> None:
 
 
 def length_of(loader: object) -> int | None:
-    """Batches of a whole pass, where asking is harmless: torch's own samplers ask the same of the data at each pass."""
+    """Batches of a whole pass, where asking is harmless:
+    torch's own samplers ask the same of the data at each pass."""
     sampler = _batch_sampler(loader)
     return None if sampler is None else len(sampler)
 
@@ -61,7 +79,9 @@ def _batch_sampler(loader: object) -> object:
     """What makes a loader's batches, if that is torch's own and knows how many there are."""
     try:
         sampler = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-        known = all(type(each).__module__.startswith("torch.utils.data") for each in (sampler, sampler.sampler))
+        known = all(
+            type(each).__module__.startswith("torch.utils.data") for each in (sampler, sampler.sampler)
+        )
         return sampler if known and len(sampler) >= 0 else None
     except Exception:  # no batches, or nobody can tell how many
         return None
@@ -76,7 +96,8 @@ def size_of(data: object) -> int:
         elif isinstance(data, dict):
             data = next(iter(data.values()), None)
         torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
-        if isinstance(data, (torch.Tensor, getattr(numpy, "ndarray", torch.Tensor))):  # another's `shape` may be code of the script's
+        # another's `shape` may be code of the script's
+        if isinstance(data, (torch.Tensor, getattr(numpy, "ndarray", torch.Tensor))):
             with torch._C.DisableTorchFunction():
                 return data.shape[0] if data.ndim else 1
         return len(data) if isinstance(data, (list, tuple)) else 1

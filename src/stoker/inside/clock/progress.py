@@ -1,6 +1,8 @@
-"""How much of the whole training is done: from the loops that the calling code stands in, and how far each of them is.
+"""How much of the whole training is done: from the loops that the calling code stands in,
+and how far each of them is.
 
-An iterator does not say where it is, so the text of the script does: `for epoch in range(1, args.epochs + 1)` and the value of `epoch`.
+An iterator does not say where it is, so the text of the script does:
+`for epoch in range(1, args.epochs + 1)` and the value of `epoch`.
 Nothing of the script's runs for it: no property, no call. Where a loop is not understood, nothing is told.
 """
 
@@ -15,7 +17,8 @@ from . import marks
 
 FILE_MAX = 400_000  # bytes of a script that is read: some 80 ms, once
 FRAMES_MAX = 40
-FOREIGN_MAX = 4  # frames of libraries between the step and the script's own: more is a framework with loops of its own
+# frames of libraries between the step and the script's own: more is a framework with loops of its own
+FOREIGN_MAX = 4
 _BARS = ("tqdm", "track")  # what stands around a range and hands out the same
 _PACKAGES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -23,7 +26,8 @@ _LOOKS_AT_LOCALS = frozenset(("locals", "vars", "exec", "eval", "dir", "_getfram
 
 _FAST = 0x1  # CO_OPTIMIZED: a function, whose variables are in no dictionary
 
-_loops: dict = {}  # file -> [(first line, last line, scope, what it goes through)], None where it cannot be read
+# file -> [(first line, last line, scope, what it goes through)], None where it cannot be read
+_loops: dict = {}
 
 
 class _Unknown(Exception):
@@ -68,17 +72,24 @@ def _frames() -> list:
 
 
 def _standing_in(frame: object) -> list:
-    """Of each loop of this frame that goes on, the outermost first: (index, how often it is gone through), None for one that is not
-    understood. Both may be fractions where a loop counts by itself."""
+    """Of each loop of this frame that goes on, the outermost first:
+    (index, how often it is gone through), None for one that is not understood.
+    Both may be fractions where a loop counts by itself."""
     path = frame.f_code.co_filename
     if path not in _loops:
         _loops[path] = _read(path)
-    here = [each for each in _loops[path] or () if each[0] <= frame.f_lineno <= each[1] and _is_scope_of(each[2], frame.f_code)]
+    here = [
+        each
+        for each in _loops[path] or ()
+        if each[0] <= frame.f_lineno <= each[1] and _is_scope_of(each[2], frame.f_code)
+    ]
     if not here:
         return []
     names = _Names(frame)
     try:
-        return [_where(through, names) for _, _, _, through in sorted(here, key=lambda each: (each[0], -each[1]))]
+        return [
+            _where(through, names) for _, _, _, through in sorted(here, key=lambda each: (each[0], -each[1]))
+        ]
     finally:
         names.close()
 
@@ -94,7 +105,8 @@ def _read(path: str) -> list | None:
 
 
 def _collected(tree: ast.AST) -> list:
-    """What it goes through: (target, iterable) of a `for`, a list of (counter, limit) of a `while`. The rest of the text is let go."""
+    """What it goes through: (target, iterable) of a `for`, a list of (counter, limit) of a `while`.
+    The rest of the text is let go."""
     found, waiting = [], [(tree, ("<module>", 0))]
     while waiting:
         node, scope = waiting.pop()
@@ -126,7 +138,12 @@ def _where(through: tuple | list, names: _Names) -> tuple | None:
 def _of_for(target: ast.AST, iterable: ast.AST, names: _Names) -> tuple:
     """`for epoch in range(...)`, a bar around it, `for i, x in enumerate(...)` of something with a length."""
     what = _bare(iterable)
-    if isinstance(what, ast.Call) and _name_of(what.func) == "enumerate" and isinstance(target, ast.Tuple) and what.args:
+    if (
+        isinstance(what, ast.Call)
+        and _name_of(what.func) == "enumerate"
+        and isinstance(target, ast.Tuple)
+        and what.args
+    ):
         inner = _bare(what.args[0])
         if isinstance(inner, ast.Call):
             start, stop, step = _range(inner, names)
@@ -155,7 +172,9 @@ def _range(call: ast.Call, names: _Names) -> tuple[int, int, int]:
     values = [names.number(each) for each in call.args]
     if not all(type(each) is int for each in values) or (len(values) == 3 and not values[2]):
         raise _Unknown
-    return (0, values[0], 1) if len(values) == 1 else (values[0], values[1], values[2] if len(values) > 2 else 1)
+    return (
+        (0, values[0], 1) if len(values) == 1 else (values[0], values[1], values[2] if len(values) > 2 else 1)
+    )
 
 
 def _of_while(limits: list, names: _Names) -> tuple:
@@ -171,10 +190,17 @@ def _of_while(limits: list, names: _Names) -> tuple:
 
 
 def _limits(loop: ast.While) -> list:
-    """(counter, limit) of `while step < last:` and of a `break` behind `if step > last:`. The counter is one that the loop only adds to."""
+    """(counter, limit) of `while step < last:` and of a `break` behind `if step > last:`.
+    The counter is one that the loop only adds to."""
     tests = [(loop.test, (ast.Lt, ast.LtE)), *((test, (ast.Gt, ast.GtE)) for test in _breaks(loop))]
-    return [(test.left, test.comparators[0]) for test, ways in tests
-            if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ways) and _only_grows(test.left, loop)]
+    return [
+        (test.left, test.comparators[0])
+        for test, ways in tests
+        if isinstance(test, ast.Compare)
+        and len(test.ops) == 1
+        and isinstance(test.ops[0], ways)
+        and _only_grows(test.left, loop)
+    ]
 
 
 def _breaks(loop: ast.While) -> list:
@@ -230,8 +256,9 @@ def _length(value: object) -> int:
 # ---- values of names
 
 class _Names:
-    """What the names of a frame stand for. Before Python 3.13 to look at locals makes a dictionary of them, which is kept, and holds what
-    the function would have let go: it is emptied again. A function that asks for it by itself is not looked into."""
+    """What the names of a frame stand for. Before Python 3.13 to look at locals makes a dictionary of them,
+    which is kept, and holds what the function would have let go: it is emptied again.
+    A function that asks for it by itself is not looked into."""
 
     def __init__(self, frame: object) -> None:
         code = frame.f_code
@@ -263,7 +290,12 @@ class _Names:
             raise _Unknown
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return -self.number(node.operand)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1 and not node.keywords:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and len(node.args) == 1
+            and not node.keywords
+        ):
             if node.func.id == "len":
                 return _length(self.value(node.args[0]))
             if node.func.id == "int":
@@ -293,6 +325,9 @@ class _Names:
 
 
 _SUMS = {
-    ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b, ast.FloorDiv: lambda a, b: a // b,
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: lambda a, b: a // b,
     ast.Div: lambda a, b: a / b,
 }

@@ -24,10 +24,12 @@ def learned() -> None:
     ours = module.__call__
     module.__call__ = ours.__wrapped__
     known = sys.modules.get("torch._dynamo.utils")
-    if getattr(known, "unpatched_nn_module_call", None) is ours:  # it was imported since, and took ours for torch's own
+    # it was imported since, and took ours for torch's own
+    if getattr(known, "unpatched_nn_module_call", None) is ours:
         known.unpatched_nn_module_call = ours.__wrapped__
 
 
 def is_learning(module: object) -> bool:
-    """Whether nobody stands around us. Exact resume does: what is outside of it is part of the script for it."""
+    """Whether nobody stands around us. Exact resume does:
+    what is outside of it is part of the script for it."""
     return getattr(module.__call__, "__code__", None) is learning

@@ -1,7 +1,9 @@
-"""The switchboard: which part of Stoker works in a Python process, switched on by which variable, and in which order.
+"""The switchboard: which part of Stoker works in a Python process, switched on by which variable,
+and in which order.
 
-Each row names a file and a function of it, which is called with the Process. A script that never imports torch pays for this file and the
-two early parts of exact resume, less than 3 ms. What any part may use (`record`, `now`) is in processes.py.
+Each row names a file and a function of it, which is called with the Process.
+A script that never imports torch pays for this file and the two early parts of exact resume, less than 3 ms.
+What any part may use (`record`, `now`) is in processes.py.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from . import imports, processes
 ALL = ("script", "worker", "service", "tool")  # processes.role
 SCRIPT, TRAINS = ("script",), ("script", "worker")
 
-# (variable, roles, file, function). Variable: "" always, "A" set, "A=b" set to b, "A|B" one of both set. A function that gives False takes
-# its file out of this process: no later row of that file is called.
+# (variable, roles, file, function). Variable: "" always, "A" set, "A=b" set to b, "A|B" one of both set. A
+# function that gives False takes its file out of this process: no later row of that file is called.
 AT_START = (
-    ("STOKER_REHEARSE", ALL, "rehearse", "begin"),  # the first process becomes the conductor, and does not come back from here
+    # the first process becomes the conductor, and does not come back from here
+    ("STOKER_REHEARSE", ALL, "rehearse", "begin"),
     ("", ALL, "unseen", "leave_stacks"),
-    ("STOKER_AUDIT=child", ALL, "resume.audit.auditor", "begin"),  # before all that writes: an audit writes into its room only
+    # before all that writes: an audit writes into its room only
+    ("STOKER_AUDIT=child", ALL, "resume.audit.auditor", "begin"),
     ("STOKER_RESUME=auto", SCRIPT, "resume", "begin"),
     ("STOKER_TUNE", ALL, "measure", "begin"),
     ("", ALL, "entry.handlers", "install"),
@@ -29,10 +33,17 @@ AT_START = (
     ("", SCRIPT, "entry.others", "install"),
 )
 
-# The same, once torch is imported, and what is recorded if that row fails (None: the script goes on without all that follows).
+# The same, once torch is imported, and what is recorded if that row fails (None: the script goes on without
+# all that follows).
 WITH_TORCH = (
     # first of all: for the clock and for exact resume what settings change is as the script had it
-    ("STOKER_SETTINGS|STOKER_TUNE", TRAINS, "settings", "install", lambda error: {"settings": {"applied": [], "left": {"all": error}}}),
+    (
+        "STOKER_SETTINGS|STOKER_TUNE",
+        TRAINS,
+        "settings",
+        "install",
+        lambda error: {"settings": {"applied": [], "left": {"all": error}}},
+    ),
     # within the clock: what is measured is what loaders hand out
     ("STOKER_TUNE", TRAINS, "measure", "torch_is_here", lambda error: {"probe": f"not started: {error}"}),
     ("", TRAINS, "entry.stacks", "install", lambda error: {"stacks": {}, "no_stacks": error}),
@@ -47,7 +58,8 @@ WITH_TORCH = (
 
 
 class Process:
-    """The process that is switched on: the words it was started with, its role, and which files take no part."""
+    """The process that is switched on: the words it was started with, its role,
+    and which files take no part."""
 
     def __init__(self) -> None:
         self.words = processes.command_line()

@@ -1,11 +1,13 @@
-"""When a backward counts as a step: a script without an optimizer changes its weights by hand (`p -= lr * p.grad`) after each one."""
+"""When a backward counts as a step: a script without an optimizer changes its weights by hand (`p -= lr *
+p.grad`) after each one."""
 
 from __future__ import annotations
 
 import gc
 import sys
 
-FIRST = 8  # backwards that may come before the first step of an optimizer (accumulation); then one is looked for
+# backwards that may come before the first step of an optimizer (accumulation); then one is looked for
+FIRST = 8
 
 
 class Backwards:

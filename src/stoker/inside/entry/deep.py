@@ -1,6 +1,7 @@
-"""Modules that call modules: each of our wrappers in between is a frame that plain Python does not have, and the limit of recursion is for
-the script's own. From a depth on the limit is raised by as many frames as are ours, and lowered again on the way out; the script is told,
-and sets, the one without them.
+"""Modules that call modules: each of our wrappers in between is a frame that plain Python does not have, and
+the limit of recursion is for the script's own.
+From a depth on the limit is raised by as many frames as are ours, and lowered again on the way out;
+the script is told, and sets, the one without them.
 """
 
 from __future__ import annotations

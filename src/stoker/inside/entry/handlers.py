@@ -1,7 +1,8 @@
-"""Tell the caretaker in which process the script itself handles SIGTERM: a stop begins with that signal there, and with SIGINT elsewhere.
+"""Tell the caretaker in which process the script itself handles SIGTERM:
+a stop begins with that signal there, and with SIGINT elsewhere.
 
-Only what is set by `signal.signal` counts, and neither Stoker's own handlers nor those of torch (its launcher forwards signals) and of
-the standard library.
+Only what is set by `signal.signal` counts, and neither Stoker's own handlers nor those of torch (its launcher
+forwards signals) and of the standard library.
 """
 
 from __future__ import annotations

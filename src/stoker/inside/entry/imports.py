@@ -23,8 +23,9 @@ def after(name: str, call: Callable[[object], None]) -> None:
 
 
 def around(name: str, begins: Callable[[object], None], ends: Callable[[object], None]) -> None:
-    """Call `begins(module)` just before the code of the module `name` is run, and `ends(module)` behind it; neither if it is imported
-    already. Where that code fails, `begins` alone was called, and is again at the next attempt."""
+    """Call `begins(module)` just before the code of the module `name` is run, and `ends(module)` behind it;
+    neither if it is imported already. Where that code fails, `begins` alone was called, and is again at the
+    next attempt."""
     if name not in sys.modules:
         _await(name, _ahead, begins)
         _await(name, _waiting, ends)
@@ -37,7 +38,8 @@ def _await(name: str, where: dict[str, list[Callable]], call: Callable[[object],
 
 
 class _Finder:
-    """First in sys.meta_path while somebody waits. It finds nothing itself: it asks the others, and has their loader call us."""
+    """First in sys.meta_path while somebody waits. It finds nothing itself:
+    it asks the others, and has their loader call us."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> object:
@@ -55,7 +57,8 @@ class _Finder:
             try:
                 run(module)
             finally:
-                del loader.exec_module  # the loader is as it was: pickles and resource readers see nothing of us
+                # the loader is as it was: pickles and resource readers see nothing of us
+                del loader.exec_module
             _ahead.pop(name, None)
             for call in _waiting.pop(name, ()):
                 _fenced(call, module)
@@ -72,7 +75,9 @@ def _fenced(call: Callable[[object], None], module: object) -> None:
     try:
         call(module)
     except Exception as e:
-        _write(2, f"stoker: a hook failed ({type(e).__name__}: {e}); the script continues without it\n".encode())
+        _write(
+            2, f"stoker: a hook failed ({type(e).__name__}: {e}); the script continues without it\n".encode()
+        )
         if os.environ.get("STOKER_AUDIT") == "child":
             _leave(1)  # as in sitecustomize.py
 

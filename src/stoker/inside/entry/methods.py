@@ -1,13 +1,15 @@
-"""What stands in the place of a function of C: like that one it does not become a method when a class keeps it as an attribute, which is
-what `class Log: write = print` does, and pathlib of Python 3.9 and 3.10 with os.stat, os.open and others.
+"""What stands in the place of a function of C:
+like that one it does not become a method when a class keeps it as an attribute, which is what `class Log:
+write = print` does, and pathlib of Python 3.9 and 3.10 with os.stat, os.open and others.
 """
 
 from __future__ import annotations
 
 
 class Of:
-    """Stands for a module as the first argument of what replaces its functions: a method does not turn into another one as a class
-    attribute (logging.Formatter.converter = time.localtime), and pickles by name."""
+    """Stands for a module as the first argument of what replaces its functions:
+    a method does not turn into another one as a class attribute (logging.Formatter.converter =
+    time.localtime), and pickles by name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -32,7 +34,8 @@ def replace(module: object, name: str, function: object, of: Of) -> None:
 
 
 def replace_in_type(kind: type, name: str, function: object) -> None:
-    """Put `function` where a C type has a class method; subclasses and names that hold the type see it too."""
+    """Put `function` where a C type has a class method;
+    subclasses and names that hold the type see it too."""
     import ctypes
     import gc
     namespace, = (each for each in gc.get_referents(kind.__dict__) if type(each) is dict)

@@ -1,4 +1,5 @@
-"""What any part of Stoker may use in a process: the clock that is real, what the process is, and a line about it in processes.jsonl.
+"""What any part of Stoker may use in a process:
+the clock that is real, what the process is, and a line about it in processes.jsonl.
 
 It imports none of Stoker's files.
 """
@@ -12,7 +13,8 @@ from _json import encode_basestring_ascii as _text
 from time import perf_counter_ns as now  # noqa: F401  # the real one: exact resume puts another into `time`
 
 RECORD = "processes.jsonl"
-RECORD_MAX = 1 << 20  # bytes; a run that starts a million processes does not fill the disk with lines about them
+# bytes; a run that starts a million processes does not fill the disk with lines about them
+RECORD_MAX = 1 << 20
 START = time.monotonic()
 
 
@@ -26,7 +28,8 @@ def command_line() -> list[str]:
 
 
 def role(words: list[str]) -> str:
-    """"script"; or "worker" for a process that multiprocessing started anew, "service" for one that only helps multiprocessing, and
+    """"script"; or "worker" for a process that multiprocessing started anew, "service" for one that only
+    helps multiprocessing, and
     "tool" for Python's own ways to install and to ask."""
     if "--multiprocessing-fork" in words:
         return "worker"
@@ -56,7 +59,8 @@ def record(**said: object) -> None:
 
 
 def _json(value: object) -> str:
-    """JSON of text, numbers, lists and objects. The module json, with `re` behind it, would cost more than all the rest of a start."""
+    """JSON of text, numbers, lists and objects.
+    The module json, with `re` behind it, would cost more than all the rest of a start."""
     if isinstance(value, list):
         return f"[{', '.join(_json(each) for each in value)}]"
     if isinstance(value, dict):

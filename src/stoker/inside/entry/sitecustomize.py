@@ -1,5 +1,6 @@
-"""Python imports the first `sitecustomize` that it finds when it starts. This one starts the hooks of Stoker, then lets the one that
-it hides run as if it were the first, and takes its folder out of sys.path. `stoker run --no-hooks` runs without it."""
+"""Python imports the first `sitecustomize` that it finds when it starts.
+This one starts the hooks of Stoker, then lets the one that it hides run as if it were the first, and takes
+its folder out of sys.path. `stoker run --no-hooks` runs without it."""
 
 import os
 import sys
@@ -20,7 +21,8 @@ def _step_aside(here):
 
 
 def _begin():
-    here, write, leave = os.path.dirname(os.path.abspath(__file__)), os.write, os._exit  # before anybody replaces them
+    # before anybody replaces them
+    here, write, leave = os.path.dirname(os.path.abspath(__file__)), os.write, os._exit
     if os.environ.get("STOKER_HOOKS"):
         try:
             from stoker_hooks import unseen
@@ -28,7 +30,13 @@ def _begin():
             from stoker_hooks import entry
             entry.begin()
         except Exception as e:  # a fault of ours must never be one of the script's
-            write(2, f"stoker: the hooks could not start ({type(e).__name__}: {e}); the script runs without them\n".encode())
+            write(
+                2,
+                (
+                    f"stoker: the hooks could not start ({type(e).__name__}: {e}); "
+                    "the script runs without them\n"
+                ).encode(),
+            )
             if os.environ.get("STOKER_AUDIT") == "child":
                 leave(1)  # without them it would train for real, beside the run
     _step_aside(here)

@@ -1,6 +1,8 @@
-"""Let the caretaker see where a process of a training waits: a real-time signal makes it write its stacks into a file of the run folder.
+"""Let the caretaker see where a process of a training waits:
+a real-time signal makes it write its stacks into a file of the run folder.
 
-The caretaker sends it only to a process whose record it has read, that holds that file open, and that catches the signal at that moment.
+The caretaker sends it only to a process whose record it has read, that holds that file open, and that catches
+the signal at that moment.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Which exception ended this process, if one did: it is said at exit, when the interpreter has printed it and remembers it in `sys`.
-A traceback in the log may be one that the script handled, or a thread's. Nothing of the script's own code is called to say it."""
+"""Which exception ended this process, if one did:
+it is said at exit, when the interpreter has printed it and remembers it in `sys`.
+A traceback in the log may be one that the script handled, or a thread's.
+Nothing of the script's own code is called to say it."""
 
 from __future__ import annotations
 
@@ -42,9 +44,14 @@ def _name(kind: type) -> str:
 
 
 def _message(kind: type, error: object) -> str | None:
-    """The first line, of an exception that was given one text and shows it as Python does; None for all others."""
+    """The first line, of an exception that was given one text and shows it as Python does;
+    None for all others."""
     given = BaseException.args.__get__(error) if isinstance(error, BaseException) else ()
-    own = next(each for each in type.__dict__["__mro__"].__get__(kind) if "__str__" in type.__dict__["__dict__"].__get__(each))
+    own = next(
+        each
+        for each in type.__dict__["__mro__"].__get__(kind)
+        if "__str__" in type.__dict__["__dict__"].__get__(each)
+    )
     if own is not BaseException or len(given) != 1 or type(given[0]) is not str:
         return None
     return given[0].partition("\n")[0][:1000]

@@ -1,9 +1,11 @@
-"""The tuner's part inside an unmodified script: it measures itself while it trains, and changes nothing of the user's.
+"""The tuner's part inside an unmodified script:
+it measures itself while it trains, and changes nothing of the user's.
 
-Two things are called from outside: `begin` as a process starts, and `torch_is_here` / `clock_is_here` as torch is imported there.
-order.py: what was asked, and facts.json; course.py: which window comes when; windows.py, look.py: one window; feed.py, ring.py: what
-loaders hand out; samples.py, alone.py: the data by itself; stacks.py, calls.py: where the time goes, by line; statics.py: what was built;
-effects.py: what leaves the process; trial.py: only the ends of steps.
+Two things are called from outside: `begin` as a process starts, and `torch_is_here` / `clock_is_here` as
+torch is imported there. order.py: what was asked, and facts.json; course.py:
+which window comes when; windows.py, look.py: one window; feed.py, ring.py: what loaders hand out;
+samples.py, alone.py: the data by itself; stacks.py, calls.py: where the time goes, by line; statics.py:
+what was built; effects.py: what leaves the process; trial.py: only the ends of steps.
 """
 
 from __future__ import annotations
@@ -20,8 +22,13 @@ def begin(process: object) -> bool:
     from . import effects
     effects.install()
     main = script_folder()
-    scratch.install(os.path.join(order.room, "outside"), always=(order.room, os.environ.get("STOKER_HOOKS", "")),
-                    kept=(os.getcwd(), main), since=order.made, note=effects.wrote)
+    scratch.install(
+        os.path.join(order.room, "outside"),
+        always=(order.room, os.environ.get("STOKER_HOOKS", "")),
+        kept=(os.getcwd(), main),
+        since=order.made,
+        note=effects.wrote,
+    )
     from ..entry import imports
     scratch.other_files(imports.after)
     if process.role == "script":

@@ -11,7 +11,8 @@ _now = time.monotonic
 
 
 def rate(loader: object, workers: int, seconds: float) -> dict | None:
-    """`{"workers","rate","start_s"}`; None where it cannot be made with so many. What lay ready before is not counted."""
+    """`{"workers","rate","start_s"}`; None where it cannot be made with so many.
+    What lay ready before is not counted."""
     from ..settings import loaders
     try:
         beside = loaders.sibling(loader, workers=workers)

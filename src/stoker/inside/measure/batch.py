@@ -1,8 +1,10 @@
-"""Batch sizes inside a training script: the same loop is fed batches of other sizes, going up; of each size, the time of a step and the
-most memory that training and evaluation took are told. Which size comes next is said from outside, in the room's file `sizes`.
+"""Batch sizes inside a training script: the same loop is fed batches of other sizes, going up;
+of each size, the time of a step and the most memory that training and evaluation took are told.
+Which size comes next is said from outside, in the room's file `sizes`.
 
-The loader's batches come from another loader over the same data. After a size the epoch is cut short, so that the evaluation behind it
-has its turn. This process was started for this alone, and may be killed at any moment: every line is written at once.
+The loader's batches come from another loader over the same data.
+After a size the epoch is cut short, so that the evaluation behind it has its turn.
+This process was started for this alone, and may be killed at any moment: every line is written at once.
 """
 
 from __future__ import annotations
@@ -18,14 +20,22 @@ from ..entry.processes import now
 from . import enough, telling
 
 BATCHES, SIZES = "batch.jsonl", "sizes"
-WARM = 3  # full steps before one is measured: an optimizer makes its state in the first, a compiler is done by then
+# full steps before one is measured: an optimizer makes its state in the first, a compiler is done by then
+WARM = 3
 STEPS_MIN, SECONDS_MIN, SECONDS_MAX = 6, 1.5, 12.0
 EVALUATED = 2  # batches of a loader that trains nothing
 UNSTEPPED = 64  # batches without a step: the script passes over what fails
 NEXT_S = 30.0  # so long the next size is waited for
 LOOKED_AT, LOOKED_S = 256, 1.0  # samples whose length is looked at, and how long
-NOT_ENOUGH = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc", "could not create a memory object",
-              "killed by signal", "shared memory")
+NOT_ENOUGH = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "bad_alloc",
+    "could not create a memory object",
+    "killed by signal",
+    "shared memory",
+)
 
 
 def begin(torch: Any, order: dict, room: str) -> None:
@@ -107,7 +117,9 @@ class _Feed:
         self._inner = None  # workers of the old one end before new ones come
         self._probe.inside = True
         try:
-            return self._real(self._loader if size == self.own and not indices else resized(self._loader, size, indices))
+            return self._real(
+                self._loader if size == self.own and not indices else resized(self._loader, size, indices)
+            )
         finally:
             self._probe.inside = False
 
@@ -178,12 +190,15 @@ class Probe:
         return feed.fetch(size, again)
 
     def _choose(self, feed: _Feed, loops: bool, plan: list) -> None:
-        """What `feed` gives next, into `plan`: how many samples (0: its epoch ends), and whether there is always a further batch."""
+        """What `feed` gives next, into `plan`: how many samples (0:
+        its epoch ends), and whether there is always a further batch."""
         self._given = feed
         if self._data is not None and feed.loader.dataset is not self._data:
             feed.given += 1
             ends = feed.given > EVALUATED and loops
-            plan.append((0 if ends else self.size if feed.own == self.own and self.size else feed.own, not loops))
+            plan.append(
+                (0 if ends else self.size if feed.own == self.own and self.size else feed.own, not loops)
+            )
             return
         if self._cut:
             self._cut = False
@@ -203,11 +218,18 @@ class Probe:
         plan.append((self.size or self.first or feed.own, self._data is not None))
 
     def trained_on(self) -> None:
-        """A backward: what was fetched last is trained on. A script may make its dataset anew for each epoch."""
+        """A backward: what was fetched last is trained on.
+        A script may make its dataset anew for each epoch."""
         given, last = self._given, self._last
         if self._data is None and last is not None:
             self._data, self.own = last.loader.dataset, last.own
-        elif given is not None and last is not None and given is not last and last.ended and given.own == self.own:
+        elif (
+            given is not None
+            and last is not None
+            and given is not last
+            and last.ended
+            and given.own == self.own
+        ):
             self._data, self._last = given.loader.dataset, given
 
     def no_batch(self, size: int) -> None:
@@ -231,8 +253,16 @@ class Probe:
         self.size, self._in_size, self._times = size, 0, []
         self._longest_due = True
         self._unstepped = 0
-        telling.line(BATCHES, size=size, began=True, own=self.own, samples=count, optimizer=type(self._lead).__name__,
-                     lr=self._lr, momentum=_momentum(self._lead))
+        telling.line(
+            BATCHES,
+            size=size,
+            began=True,
+            own=self.own,
+            samples=count,
+            optimizer=type(self._lead).__name__,
+            lr=self._lr,
+            momentum=_momentum(self._lead),
+        )
         telling.progress(f"batch of {size}")
         self._reset_peak()
 
@@ -285,7 +315,8 @@ class Probe:
             self._times.append(max(1, moment - self._at - (delay - self._delay)))
         elif self._in_size == WARM:
             self._fetched = 0
-            if not self._varied:  # what the last size held was there beside this one's; the longest samples come in the first step
+            # what the last size held was there beside this one's; the longest samples come in the first step
+            if not self._varied:
                 self._reset_peak()
                 telling.line(BATCHES, size=self.size, warm=True)
             if self._cuda():
@@ -308,10 +339,22 @@ class Probe:
             self.torch.cuda.synchronize()
             ms = (now() - self._began) / 1e6 / len(times)
             stats = self.torch.cuda.memory_stats()
-            more = {"reserved": self.torch.cuda.max_memory_reserved(), "retries": stats.get("num_alloc_retries", 0), "cuda": True}
+            more = {
+                "reserved": self.torch.cuda.max_memory_reserved(),
+                "retries": stats.get("num_alloc_retries", 0),
+                "cuda": True,
+            }
         fetches = max(1, round(self._fetched / len(times)))
-        telling.line(BATCHES, size=self.size, ms=ms / fetches, steps=len(times), accumulated=fetches, peak=self._peak(),
-                     varied=self._varied, **more)
+        telling.line(
+            BATCHES,
+            size=self.size,
+            ms=ms / fetches,
+            steps=len(times),
+            accumulated=fetches,
+            peak=self._peak(),
+            varied=self._varied,
+            **more,
+        )
         self._cut = self._evaluating = True
 
     def _at_end(self) -> None:
@@ -376,12 +419,24 @@ def resized(loader: Any, size: int, indices: list | None = None) -> Any:
     """A loader over the same data with batches of `size`; with `indices`, one batch of these samples."""
     from torch.utils.data import DataLoader
     workers = loader.num_workers
-    ways: dict = {"num_workers": workers, "collate_fn": loader.collate_fn, "pin_memory": loader.pin_memory, "timeout": loader.timeout,
-                  "worker_init_fn": loader.worker_init_fn, "generator": loader.generator}
+    ways: dict = {
+        "num_workers": workers,
+        "collate_fn": loader.collate_fn,
+        "pin_memory": loader.pin_memory,
+        "timeout": loader.timeout,
+        "worker_init_fn": loader.worker_init_fn,
+        "generator": loader.generator,
+    }
     if workers:
-        ways.update(prefetch_factor=loader.prefetch_factor, multiprocessing_context=loader.multiprocessing_context)
+        ways.update(
+            prefetch_factor=loader.prefetch_factor, multiprocessing_context=loader.multiprocessing_context
+        )
     if indices:
-        return DataLoader(loader.dataset, batch_sampler=[indices], **{**ways, "num_workers": 0, "timeout": 0} if not workers else ways)
+        return DataLoader(
+            loader.dataset,
+            batch_sampler=[indices],
+            **{**ways, "num_workers": 0, "timeout": 0} if not workers else ways,
+        )
     if _is_stream(loader):
         return DataLoader(loader.dataset, batch_size=size, drop_last=True, **ways)
     return DataLoader(loader.dataset, batch_size=size, sampler=loader.sampler, drop_last=True, **ways)
@@ -429,13 +484,20 @@ def _elements(value: Any, depth: int) -> int:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, (list, tuple)):
-        return len(value) if value and isinstance(value[0], (int, float)) else sum(_elements(each, depth + 1) for each in value)
+        return (
+            len(value)
+            if value and isinstance(value[0], (int, float))
+            else sum(_elements(each, depth + 1) for each in value)
+        )
     return 0
 
 
 def _is_loop(frame: Any) -> bool:
-    """Is the caller a `for`, which takes the end of a loader as the end of an epoch? A next() might not expect it."""
-    return frame.f_lasti >= 0 and dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith(("FOR_ITER", "FOR_LOOP"))
+    """Is the caller a `for`, which takes the end of a loader as the end
+    of an epoch? A next() might not expect it."""
+    return frame.f_lasti >= 0 and dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith(
+        ("FOR_ITER", "FOR_LOOP")
+    )
 
 
 def _rate(optimizer: Any) -> float | None:

@@ -1,7 +1,8 @@
-"""What a line of the script calls just now: "torch.save", "Tensor.item", "print", "gc.collect", "optimizer.step", "clip_grad_norm_".
+"""What a line of the script calls just now: "torch.save", "Tensor.item", "print", "gc.collect",
+"optimizer.step", "clip_grad_norm_".
 
-The instruction says which expression is meant, the expression is read from the source, and its first name from the frame. Nothing of the
-script is run for it: no property, no __getattr__.
+The instruction says which expression is meant, the expression is read from the source, and its first name
+from the frame. Nothing of the script is run for it: no property, no __getattr__.
 """
 
 from __future__ import annotations
@@ -14,12 +15,44 @@ import types
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STDLIB = os.path.dirname(os.__file__) + os.sep
 _PACKAGES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
-_SAME = {"torch.serialization.save": "torch.save", "torch.serialization.load": "torch.load", "time.wait": "time.sleep"}
+_SAME = {
+    "torch.serialization.save": "torch.save",
+    "torch.serialization.load": "torch.load",
+    "time.wait": "time.sleep",
+}
 # A call of these is told as what it is, even where it comes back into the script's own code.
-_LEAVES = ("print", "input", "open", "time.", "gc.", "json.", "pickle.", "logging.", "os.", "subprocess.", "copy.", "torch.save",
-           "torch.load", "torch.cuda.", "torch.nn.functional.", "clip_grad", "numpy.", "shutil.", "SummaryWriter.", "tqdm.")
-_BACK = ("Tensor.backward", "Tensor.register_hook", "torch.autograd.", "torch.nn.", "torch.utils.", "torch.optim.", "torch.compile",
-         "torch.func.")
+_LEAVES = (
+    "print",
+    "input",
+    "open",
+    "time.",
+    "gc.",
+    "json.",
+    "pickle.",
+    "logging.",
+    "os.",
+    "subprocess.",
+    "copy.",
+    "torch.save",
+    "torch.load",
+    "torch.cuda.",
+    "torch.nn.functional.",
+    "clip_grad",
+    "numpy.",
+    "shutil.",
+    "SummaryWriter.",
+    "tqdm.",
+)
+_BACK = (
+    "Tensor.backward",
+    "Tensor.register_hook",
+    "torch.autograd.",
+    "torch.nn.",
+    "torch.utils.",
+    "torch.optim.",
+    "torch.compile",
+    "torch.func.",
+)
 
 _own: dict = {}  # file -> whether it is the script's
 _names: dict = {}  # (code, instruction) -> (line, name, whether it is told here)
@@ -38,7 +71,8 @@ def own(file: str) -> bool:
 
 
 def at(seen: tuple, deeper: tuple | None) -> tuple:
-    """(line, name, told here) of what a frame of the script's calls. seen: the frame, its code, instruction and line as they were;
+    """(line, name, told here) of what a frame of the script's calls. seen:
+    the frame, its code, instruction and line as they were;
     deeper: the same of the frame that was called."""
     key = seen[1:3]
     known = _names.get(key)
@@ -68,7 +102,9 @@ def _is_own(node: object, frame: object) -> bool:
     found, value = _value(node, frame)
     if not found and isinstance(node, ast.Attribute):
         found, base = _value(node.value, frame)
-        found, value = _attribute(base if isinstance(base, type) else type(base), node.attr) if found else (False, None)
+        found, value = (
+            _attribute(base if isinstance(base, type) else type(base), node.attr) if found else (False, None)
+        )
     value = getattr(value, "__func__", value) if found else None
     value = getattr(value, "__init__", None) if isinstance(value, type) else value
     code = getattr(value, "__code__", None)
@@ -158,7 +194,9 @@ def _of_text(node: object, torch: object) -> str:
 def _of_module(module: str, word: str, value: object) -> str:
     if module.startswith("torch.nn.utils") and word.startswith("clip_grad"):
         return word
-    if isinstance(value, types.FunctionType) and getattr(value, "__module__", "") in ("torch.nn.utils.clip_grad",):
+    if isinstance(value, types.FunctionType) and getattr(value, "__module__", "") in (
+        "torch.nn.utils.clip_grad",
+    ):
         return word
     return f"{module}.{word}"
 
@@ -211,7 +249,9 @@ def _attribute(base: object, word: str) -> tuple:
     if isinstance(base, types.ModuleType):
         return base.__dict__.get(word) is not None, base.__dict__.get(word)
     if isinstance(base, type):
-        return next(((True, kind.__dict__[word]) for kind in base.__mro__ if word in kind.__dict__), (False, None))
+        return next(
+            ((True, kind.__dict__[word]) for kind in base.__mro__ if word in kind.__dict__), (False, None)
+        )
     if isinstance(said, dict):
         if word in said:
             return True, said[word]

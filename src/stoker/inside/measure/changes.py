@@ -26,7 +26,8 @@ def wanted(word: str) -> bool:
 # ---- the input
 
 def feeding(stall: float, compute_s: float) -> list:
-    """Changes of what feeds the training: other numbers of workers, other ways to make a batch, and the loader at work unused."""
+    """Changes of what feeds the training: other numbers of workers, other ways to make a batch, and the
+    loader at work unused."""
     line = feed.main()
     loader = line.loader() if line is not None else None
     if loader is None:
@@ -50,12 +51,18 @@ def counts(line: object, loader: object, compute_s: float) -> list:
     """Numbers of workers that are worth a try: the smallest that should be fast enough first."""
     cores, own = look.cores(), line.workers
     told = order.facts.get("samples", {})
-    each = (told.get("cpu_s", 0.0) + told.get("wait_s", 0.0) + (told.get("collate_s") or 0.0)) / max(1, told.get("n", 1))
+    each = (told.get("cpu_s", 0.0) + told.get("wait_s", 0.0) + (told.get("collate_s") or 0.0)) / max(
+        1, told.get("n", 1)
+    )
     need = math.ceil(1.1 * each * (loader.batch_size or 1) / compute_s) if compute_s and each else 1
     waits = told.get("wait_s", 0.0) > told.get("cpu_s", 0.0)
     most = 4 * cores if waits else cores
     best = max(1, min(need, most))
-    found = [best, 0, min(most, 2 * best), max(1, best // 2), cores] if own else [best, min(most, 2 * best), max(1, best // 2), cores]
+    found = (
+        [best, 0, min(most, 2 * best), max(1, best // 2), cores]
+        if own
+        else [best, min(most, 2 * best), max(1, best // 2), cores]
+    )
     return [each for each in dict.fromkeys(found) if each != own][:WORKERS_MAX]
 
 
@@ -92,7 +99,16 @@ def _source(line: object, source: str) -> str:
 
 def _on_device() -> Change:
     """R2: batches that lie on the device already, beside those from memory."""
-    device = next((p.device for each in _optimizers() for group in each.param_groups for p in group["params"] if p.is_cuda), None)
+    device = next(
+        (
+            p.device
+            for each in _optimizers()
+            for group in each.param_groups
+            for p in group["params"]
+            if p.is_cuda
+        ),
+        None,
+    )
 
     def on() -> str:
         if device is None:
@@ -129,11 +145,17 @@ def computing(memory: bool) -> list:
     if wanted("channels_last"):
         found.append(_knob("channels_last", knobs.channels_last, True))
     if wanted("threads"):
-        found += [_knob(f"threads={n}", knobs.threads, n) for n in dict.fromkeys((cores, max(1, cores // 2))) if n != threads]
+        found += [
+            _knob(f"threads={n}", knobs.threads, n)
+            for n in dict.fromkeys((cores, max(1, cores // 2)))
+            if n != threads
+        ]
     if wanted("fused"):
         found.append(_knob("fused", knobs.fused, True))
     words = [str(each).partition("=")[0] for each in order.order.get("try") or ()]
-    found.sort(key=lambda change: words.index(word) if (word := change.phase.partition("=")[0]) in words else -1)
+    found.sort(
+        key=lambda change: words.index(word) if (word := change.phase.partition("=")[0]) in words else -1
+    )
     line = feed.main()
     if memory and line is not None and len(feed.training()) == 1:
         found.append(_twice(line))

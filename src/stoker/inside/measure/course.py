@@ -1,7 +1,8 @@
 """The course of a measurement: which window comes when. Each `yield` is one step of the script's training.
 
-First the script as it is against batches from memory; then where its time goes, line by line, and the data by itself; then what could be
-changed, what is most likely to help first; and the same again while there is time.
+First the script as it is against batches from memory;
+then where its time goes, line by line, and the data by itself;
+then what could be changed, what is most likely to help first; and the same again while there is time.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ class Course:
         lines, began = feed.training(), _monotonic()
         for line in lines:
             line.collecting = True
-        while lines and not all(line.ring.full for line in lines) and _monotonic() - began < 0.2 * self.seconds:
+        while (
+            lines and not all(line.ring.full for line in lines) and _monotonic() - began < 0.2 * self.seconds
+        ):
             yield
         if lines:
             yield  # the last one is looked at again
@@ -170,7 +173,8 @@ class Course:
         order.facts.pop("trying", None)
 
     def settle(self) -> object:
-        """Steps that are not counted: until what lay ready before the change is used up, and queues that fill are full."""
+        """Steps that are not counted: until what lay ready before the change is used up,
+        and queues that fill are full."""
         yield  # workers come up in it
         most = now() + int(max(SETTLE_S, 0.06 * self.seconds) * 1e9)
         for _ in range(2 + max((line.queue() for line in feed.training()), default=0)):
@@ -202,7 +206,9 @@ class Course:
         while True:
             yield
             took = window.step()
-            if window.steps >= steps and (took >= least or (not seconds and window.steps >= MANY_STEPS and took >= MANY_S * 1e9)):
+            if window.steps >= steps and (
+                took >= least or (not seconds and window.steps >= MANY_STEPS and took >= MANY_S * 1e9)
+            ):
                 break
             if window.steps >= 2 and took > least + (LONG_S + 3 * steps * self.step_s) * 1e9:
                 break
@@ -225,7 +231,8 @@ class Course:
             self.proofs()
 
     def sizes(self) -> tuple:
-        """(steps, ns) that a window has at least: fewer steps where one takes so long that the time would not do."""
+        """(steps, ns) that a window has at least:
+        fewer steps where one takes so long that the time would not do."""
         fitting = int(self.seconds / 40 / self.step_s) if self.step_s else WINDOW_STEPS
         return max(2, min(WINDOW_STEPS, fitting)), int(self.window_s * 1e9)
 
@@ -312,7 +319,13 @@ class Course:
         line = feed.main()
         loader = line.loader() if line is not None else None
         seconds = min(2.0, 0.1 * self.seconds, 0.3 * self.left())
-        if loader is None or self.proven or not self.again or seconds < 0.2 or not (wanted("batched") or wanted("cache")):
+        if (
+            loader is None
+            or self.proven
+            or not self.again
+            or seconds < 0.2
+            or not (wanted("batched") or wanted("cache"))
+        ):
             return
         self.proven = True
         order.progress("proof", marks.steps)
@@ -340,7 +353,11 @@ class Course:
                         self.rates()
                         yield from self.settle()
                     continue
-                if change.phase in order.facts.get("left", {}) or did.get(change.phase, 0) >= BLOCKS_MAX or self.hopeless(change.phase):
+                if (
+                    change.phase in order.facts.get("left", {})
+                    or did.get(change.phase, 0) >= BLOCKS_MAX
+                    or self.hopeless(change.phase)
+                ):
                     continue
                 if self.left() < self.cost():
                     return

@@ -1,4 +1,5 @@
-"""What a script does to the world outside: what it would send over a network, and whether it asks at the terminal."""
+"""What a script does to the world outside: what it would send over a network,
+and whether it asks at the terminal."""
 
 from __future__ import annotations
 
@@ -21,13 +22,16 @@ _allowed = False
 
 
 def install() -> None:
-    """Note it from here on. Where the order does not allow it, a write to the network ends the trial before it happens."""
+    """Note it from here on. Where the order does not allow it,
+    a write to the network ends the trial before it happens."""
     global _allowed
     _allowed = order.order.get("network") in (True, "allow")
     order.facts["side_effects"] = {"network": network, "outside": outside, "stdin": False}
     sys.addaudithook(_audit)
     try:
-        sys.stdin = io.TextIOWrapper(io.BufferedReader(_Stdin(0, closefd=False)), encoding=sys.stdin.encoding, errors=sys.stdin.errors)
+        sys.stdin = io.TextIOWrapper(
+            io.BufferedReader(_Stdin(0, closefd=False)), encoding=sys.stdin.encoding, errors=sys.stdin.errors
+        )
     except (OSError, ValueError, AttributeError):  # there is none
         pass
 
@@ -66,7 +70,9 @@ def _audit(event: str, args: tuple) -> None:
             order.fault(event, e)
 
 
-_EVENTS = frozenset(("socket.connect", "urllib.Request", "http.client.send", "socket.getaddrinfo", "builtins.input"))
+_EVENTS = frozenset(
+    ("socket.connect", "urllib.Request", "http.client.send", "socket.getaddrinfo", "builtins.input")
+)
 
 
 def _note(event: str, args: tuple) -> None:
@@ -144,7 +150,12 @@ def _place() -> dict:
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if "site-packages" not in name and "stoker_hooks" not in name and not name.startswith("<") and not order._of_python(name):
+        if (
+            "site-packages" not in name
+            and "stoker_hooks" not in name
+            and not name.startswith("<")
+            and not order._of_python(name)
+        ):
             return {"file": name, "line": frame.f_lineno}
         frame = frame.f_back
     return {"file": "", "line": 0}

@@ -1,4 +1,5 @@
-"""How a process that was started for a guard or a batch ends: all that was asked is known, or a fault of ours."""
+"""How a process that was started for a guard or a batch ends:
+all that was asked is known, or a fault of ours."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from . import order, telling
 
 
 def reached(**more: object) -> None:
-    """All that was asked is known. This process was started for it alone: it ends here, and does not come back."""
+    """All that was asked is known. This process was started for it alone:
+    it ends here, and does not come back."""
     order.facts.update(more, steps_seen=telling.steps())
     order.finish("enough")
 
@@ -18,7 +20,8 @@ def failed(kind: str, error: Exception) -> None:
 
 
 def fenced(kind: str, give_up: object, what: object, *args: object) -> bool:
-    """Call `what`. A fault of ours ends the measuring and not the script: it gives up, the fault is told, and the answer is False."""
+    """Call `what`. A fault of ours ends the measuring and not the script:
+    it gives up, the fault is told, and the answer is False."""
     try:
         what(*args)
         return True

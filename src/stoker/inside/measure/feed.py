@@ -1,7 +1,9 @@
-"""What the script's loaders hand out, window by window: their own batches, batches from memory, or those of a sibling loader.
+"""What the script's loaders hand out, window by window:
+their own batches, batches from memory, or those of a sibling loader.
 
-An iterator of ours stands in for each of torch's. It gives as many batches as the loader's own would, whatever they come from, so that
-epochs stay as long as they are; where nothing of the loader is wanted, the loader's own iterator is not even made.
+An iterator of ours stands in for each of torch's.
+It gives as many batches as the loader's own would, whatever they come from, so that epochs stay as long as
+they are; where nothing of the loader is wanted, the loader's own iterator is not even made.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from ..entry.processes import now
 from . import loader_facts, order
 from .ring import Ring
 
-REAL, RING, SIDE, BOTH = "real", "ring", "side", "both"  # BOTH: from memory, while the loader's own batches are thrown away
+# BOTH: from memory, while the loader's own batches are thrown away
+REAL, RING, SIDE, BOTH = "real", "ring", "side", "both"
 LENGTHS_MAX = 50  # passes whose length is remembered
 LINES_MAX = 64
 
@@ -47,7 +50,9 @@ class Line:
     def made_of(self, loader: object, key: int) -> None:
         """The loader that this line is now."""
         self.key = key
-        self.loader = weakref.ref(loader, lambda _: lines.pop(key, None) if key in lines and lines[key].loader() is None else None)
+        self.loader = weakref.ref(
+            loader, lambda _: lines.pop(key, None) if key in lines and lines[key].loader() is None else None
+        )
         self.workers = int(getattr(loader, "num_workers", 0) or 0)
         self.prefetch = int(getattr(loader, "prefetch_factor", None) or 2)
         self.place = _place(loader)
@@ -64,7 +69,9 @@ class Line:
             return 0
         loader = self.sibling if self.source == SIDE else self
         if self.source == SIDE:
-            return int(getattr(loader, "num_workers", 0) or 0) * int(getattr(loader, "prefetch_factor", None) or 2)
+            return int(getattr(loader, "num_workers", 0) or 0) * int(
+                getattr(loader, "prefetch_factor", None) or 2
+            )
         return self.workers * self.prefetch
 
     def length(self) -> int | None:
@@ -83,7 +90,8 @@ class Line:
 
 
 def install(torch: object) -> None:
-    """Stand in for the iterators of all loaders. Before the clock is put in place: it measures what we hand out."""
+    """Stand in for the iterators of all loaders. Before the clock is put in place:
+    it measures what we hand out."""
     global _iter, _kind, _installed
     if _installed:
         return
@@ -147,7 +155,8 @@ def _line(loader: object) -> Line | None:
 
 
 def _follows(loader: object) -> Line | None:
-    """The line of the loader that this one replaces: made at the same place, once the training had begun, of the same kind."""
+    """The line of the loader that this one replaces:
+    made at the same place, once the training had begun, of the same kind."""
     place = _place(loader) if marks.steps else None
     for line in _all if place is not None else ():
         if line.place == place and (line.loader() is None or line.current is None or line.current() is None):
@@ -158,7 +167,9 @@ def _follows(loader: object) -> Line | None:
 def _place(loader: object) -> tuple | None:
     from ..settings import sites
     site = sites.site_of(loader)
-    return None if site is None else (site.place, loader.batch_size, type(loader.dataset), type(loader.sampler))
+    return (
+        None if site is None else (site.place, loader.batch_size, type(loader.dataset), type(loader.sampler))
+    )
 
 
 def _about(loader: object) -> dict:
@@ -249,7 +260,8 @@ def _make(base: type) -> type:
                 return self._own()
 
         def _throw_away(self) -> None:
-            """Take a batch that lies ready in the queue, and forget it: its workers go on as if somebody trained on them."""
+            """Take a batch that lies ready in the queue, and forget it:
+            its workers go on as if somebody trained on them."""
             if self._real is None:
                 self._real = _iter(self._loader)
             queue = getattr(self._real, "_data_queue", None)

@@ -1,8 +1,9 @@
 """The accuracy guard inside a training script, for a setting that changes the maths.
 
-With `try`: each of a few real batches is computed again and again, without the knob and with it, from the same weights, buffers and
-random state; no step of an optimizer changes anything meanwhile. Without: the training runs, and the loss of each step is noted before
-it was trained on. In both, the loss is the root of backward.
+With `try`: each of a few real batches is computed again and again, without the knob and with it, from the
+same weights, buffers and random state; no step of an optimizer changes anything meanwhile. Without:
+the training runs, and the loss of each step is noted before it was trained on.
+In both, the loss is the root of backward.
 """
 
 from __future__ import annotations
@@ -189,7 +190,9 @@ class Losses(_Watch):
         loss, self.loss = self.loss, None
         if loss is not None:
             finite = math.isfinite(loss)
-            telling.line(LOSSES, step=self.steps, loss=loss if finite else None, finite=finite, samples=self.samples)
+            telling.line(
+                LOSSES, step=self.steps, loss=loss if finite else None, finite=finite, samples=self.samples
+            )
         telling.step(self.steps)
         limit, most = self.order.get("steps") or 0, self.order.get("samples") or 0
         if (limit and self.steps >= limit) or (most and self.samples >= most):
@@ -267,7 +270,14 @@ class Gradients(_Watch):
             if self.steps >= WARM:
                 self._begin_unit()
             return
-        self._results.append({"grads": self._grads, "loss": loss, "inputs": self._inputs.hexdigest(), "fetched": sum(self._taken.values())})
+        self._results.append(
+            {
+                "grads": self._grads,
+                "loss": loss,
+                "inputs": self._inputs.hexdigest(),
+                "fetched": sum(self._taken.values()),
+            }
+        )
         self._at += 1
         if self._at < len(self._plan):
             self._restore()
@@ -282,7 +292,10 @@ class Gradients(_Watch):
 
     def _begin_unit(self) -> None:
         self._at, self._results, self._batches = 0, [], []
-        self._saved = {"rng": _rng(self.torch), "buffers": [(b, b.detach().clone()) for m in self._modules.values() for b in m.buffers()]}
+        self._saved = {
+            "rng": _rng(self.torch),
+            "buffers": [(b, b.detach().clone()) for m in self._modules.values() for b in m.buffers()],
+        }
         self._taken, self._inputs = {}, hashlib.sha256()
 
     def _restore(self, buffers_only: bool = False) -> None:
@@ -294,19 +307,33 @@ class Gradients(_Watch):
         self._taken, self._inputs = {}, hashlib.sha256()
 
     def _compare(self) -> None:
-        """Two results of the same batch. A script that draws its next batch ahead has it only in the second and third."""
+        """Two results of the same batch.
+        A script that draws its next batch ahead has it only in the second and third."""
         first, off, on = self._results
         self._tried += 1
         null = first["inputs"] == off["inputs"]
-        same = off["inputs"] == on["inputs"] or (null and off["fetched"] > 0 and on["fetched"] == off["fetched"])
+        same = off["inputs"] == on["inputs"] or (
+            null and off["fetched"] > 0 and on["fetched"] == off["fetched"]
+        )
         if not same:
             telling.line(COSINES, unit=self._unit, same=False)
             return
         self._unit += 1
-        finite = all(math.isfinite(x["loss"]) for x in (off, on) if x["loss"] is not None) and _finite(on["grads"])
-        telling.line(COSINES, unit=self._unit, same=True, cosine=_cosine(off["grads"], on["grads"]), finite=finite,
-                     loss=_number(off["loss"]), loss_with=_number(on["loss"]), norm=_norm(off["grads"]), norm_with=_norm(on["grads"]),
-                     **({"null": _cosine(first["grads"], off["grads"])} if null else {}))
+        finite = all(math.isfinite(x["loss"]) for x in (off, on) if x["loss"] is not None) and _finite(
+            on["grads"]
+        )
+        telling.line(
+            COSINES,
+            unit=self._unit,
+            same=True,
+            cosine=_cosine(off["grads"], on["grads"]),
+            finite=finite,
+            loss=_number(off["loss"]),
+            loss_with=_number(on["loss"]),
+            norm=_norm(off["grads"]),
+            norm_with=_norm(on["grads"]),
+            **({"null": _cosine(first["grads"], off["grads"])} if null else {}),
+        )
 
     def _switch(self, on: bool) -> None:
         if on == self._is_on:
@@ -327,7 +354,8 @@ class Gradients(_Watch):
 
 
 def switch(knob: str, on: bool) -> str:
-    """Turn one knob of `settings` between two steps; why it does not turn, or did not stay on. knob: "bf16", "tf32", or one of theirs."""
+    """Turn one knob of `settings` between two steps; why it does not turn, or did not stay on. knob:
+    "bf16", "tf32", or one of theirs."""
     from ..settings import knobs
     name, value = ("precision", knob) if knob in ("bf16", "tf32") else (knob, True)
     one = getattr(knobs, name)

@@ -1,4 +1,5 @@
-"""Who had the processors: this process, its workers, or somebody else. Read from /proc; what cannot be read is None."""
+"""Who had the processors: this process, its workers, or somebody else. Read from /proc;
+what cannot be read is None."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ class Look:
 
 
 def between(a: Look, b: Look) -> dict:
-    """`cpu_s`, `children_cpu_s`, `busy_s` (the whole machine), `wait_s` (ready, without a core) and `stolen_s` (as much of that as
-    is not explained by threads and workers of our own)."""
+    """`cpu_s`, `children_cpu_s`, `busy_s` (the whole machine), `wait_s` (ready, without a core) and
+    `stolen_s` (as much of that as is not explained by threads and workers of our own)."""
     own = b.cpu - a.cpu
     children = max(0.0, b.children - a.children)
     told = {"cpu_s": round(own, 4), "children_cpu_s": round(children, 4)}

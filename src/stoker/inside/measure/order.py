@@ -1,4 +1,5 @@
-"""What this trial was started for, who takes the order, and what is told at its end: facts.json, written once and whole."""
+"""What this trial was started for, who takes the order, and what is told at its end:
+facts.json, written once and whole."""
 
 from __future__ import annotations
 
@@ -73,7 +74,9 @@ def write(ended: str) -> None:
         try:
             each(facts)
         except Exception as e:
-            facts.setdefault("faults", []).append(f"{getattr(each, '__module__', '')}: {type(e).__name__}: {e}")
+            facts.setdefault("faults", []).append(
+                f"{getattr(each, '__module__', '')}: {type(e).__name__}: {e}"
+            )
     told = {"version": VERSION, "ended": ended, "python": sys.version.split()[0], **facts}
     path = os.path.join(room, "facts.json")
     if os.path.exists(path):  # a child of this process, or another part, has told more
@@ -95,7 +98,8 @@ def _plain(value: object) -> object:
 
 
 def finish(ended: str) -> None:
-    """All that was asked is known. This process was started for it alone: it ends here, and does not come back."""
+    """All that was asked is known. This process was started for it alone:
+    it ends here, and does not come back."""
     write(ended)
     leave()
 
@@ -151,7 +155,12 @@ def describe(error: BaseException) -> dict:
     file, number, trace = "", 0, error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if "site-packages" not in name and "stoker_hooks" not in name and not name.startswith("<") and not _of_python(name):
+        if (
+            "site-packages" not in name
+            and "stoker_hooks" not in name
+            and not name.startswith("<")
+            and not _of_python(name)
+        ):
             file, number = name, trace.tb_lineno
         trace = trace.tb_next
     kind = type(error).__name__

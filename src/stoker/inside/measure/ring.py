@@ -1,4 +1,5 @@
-"""A few batches of a loader, kept in memory and handed out again and again, so that what the script does to them does no harm."""
+"""A few batches of a loader, kept in memory and handed out again and again, so that what the script does to
+them does no harm."""
 
 from __future__ import annotations
 
@@ -24,7 +25,11 @@ class Ring:
 
     @property
     def full(self) -> bool:
-        return len(self.batches) >= SIZE or self.bytes + self.bytes // max(1, len(self.batches)) > self._limit or bool(self.broken)
+        return (
+            len(self.batches) >= SIZE
+            or self.bytes + self.bytes // max(1, len(self.batches)) > self._limit
+            or bool(self.broken)
+        )
 
     @property
     def usable(self) -> bool:
@@ -64,7 +69,10 @@ class Ring:
 
     def on(self, device: object) -> None:
         """Keep them on a device from now on."""
-        self.batches = [_map(each, lambda leaf: leaf.to(device, copy=True) if _is_tensor(leaf) else _copied(leaf)) for each in self.batches]
+        self.batches = [
+            _map(each, lambda leaf: leaf.to(device, copy=True) if _is_tensor(leaf) else _copied(leaf))
+            for each in self.batches
+        ]
 
     def doubled(self) -> Ring | None:
         """A ring of half as many batches of twice the size; None where they cannot be put together."""
@@ -91,7 +99,11 @@ def nbytes(batch: object) -> int:
 
 def marks_of(batch: object) -> list:
     """What shows that a tensor was changed in place."""
-    return [(leaf._version, leaf.requires_grad) for leaf in leaves(batch) if _is_tensor(leaf) and not leaf.is_inference()]
+    return [
+        (leaf._version, leaf.requires_grad)
+        for leaf in leaves(batch)
+        if _is_tensor(leaf) and not leaf.is_inference()
+    ]
 
 
 def _same_start(batch: object, own: object) -> bool:
@@ -102,7 +114,11 @@ def _same_start(batch: object, own: object) -> bool:
             continue
         if a.shape != b.shape or a.dtype != b.dtype:
             return False
-        if a.layout == torch.strided and not torch.equal(_few(a), _few(b)) and not bool(_few(a).isnan().any()):
+        if (
+            a.layout == torch.strided
+            and not torch.equal(_few(a), _few(b))
+            and not bool(_few(a).isnan().any())
+        ):
             return False
     return True
 
@@ -122,12 +138,20 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 def _copied(leaf: object) -> object:
     if _is_tensor(leaf):
         own = leaf.detach().clone()
-        return own.pin_memory() if leaf.device.type == "cpu" and own.layout is sys.modules["torch"].strided and leaf.is_pinned() else own
+        return (
+            own.pin_memory()
+            if leaf.device.type == "cpu" and own.layout is sys.modules["torch"].strided and leaf.is_pinned()
+            else own
+        )
     return leaf if isinstance(leaf, _PLAIN) else copy.deepcopy(leaf)
 
 
 def _as_it_is(leaf: object) -> object:
-    return leaf if _is_tensor(leaf) or isinstance(leaf, _PLAIN) or hasattr(leaf, "__array_interface__") else copy.deepcopy(leaf)
+    return (
+        leaf
+        if _is_tensor(leaf) or isinstance(leaf, _PLAIN) or hasattr(leaf, "__array_interface__")
+        else copy.deepcopy(leaf)
+    )
 
 
 def _map(batch: object, on_leaf: object) -> object:

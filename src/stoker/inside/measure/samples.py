@@ -1,5 +1,6 @@
-"""The data by itself: single samples, their collate, two processes at once. All in forked children, so that no file position, cache or
-random stream of the script moves; the script's training stands still meanwhile."""
+"""The data by itself: single samples, their collate, two processes at once.
+All in forked children, so that no file position, cache or random stream of the script moves;
+the script's training stands still meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _wall, _cpu = time.perf_counter, time.process_time
 
 
 def measure(loader: object, seconds: float) -> tuple:
-    """(`samples` of the facts, more about the loader: `replay`, `duplicates`, `labels`). Missing is not zero."""
+    """(`samples` of the facts, more about the loader: `replay`, `duplicates`, `labels`).
+    Missing is not zero."""
     until = time.monotonic() + seconds
     offsets = _offsets()
     more: dict = {}
@@ -70,7 +72,11 @@ def _single(loader: object, seconds: float) -> dict:
     n = len(times)
     told = {"n": n, "cpu_s": stats[0], "wait_s": max(0.0, stats[1]), **_spread(times), "indices": indices[:n]}
     told["bytes"] = sum(ring.nbytes(each) for each in kept) / len(kept)
-    told["labels"] = [[index, _label(sample)] for index, sample in zip(indices, kept) if isinstance(index, int)]  # noqa: B905
+    told["labels"] = [
+        [index, _label(sample)]
+        for index, sample in zip(indices, kept)  # noqa: B905
+        if isinstance(index, int)  # noqa: B905, RUF100
+    ]
     told["marks"] = [_mark(each) for each in kept[:SAME]]
     again, same, second = 0.0, True, [0.0, 0.0, 0.0]
     until = _wall() + max(0.5 * seconds, 1e-3)
@@ -122,7 +128,11 @@ def _stream(loader: object, seconds: float) -> dict:
         return {"replay": "a second read returns nothing"}
     told = {"n": n, "cpu_s": stats[0], "wait_s": max(0.0, stats[1]), **_spread(times)}
     told["bytes"] = sum(ring.nbytes(each) for each in kept) / len(kept)
-    told["replay"] = "a second read is not possible: the data set is its own iterator" if one is data else _second(data, kept)
+    told["replay"] = (
+        "a second read is not possible: the data set is its own iterator"
+        if one is data
+        else _second(data, kept)
+    )
     took = _collate(loader, kept, 0.3 * seconds)
     told["collate_s"] = took * n if took is not None else None
     return told
@@ -140,7 +150,8 @@ def _second(data: object, kept: list) -> object:
 
 
 def _timed(make: object, stats: list) -> tuple:
-    """(what was made, s that it took without waits for a core); stats: sums of work, waiting, waits for a core."""
+    """(what was made, s that it took without waits for a core); stats:
+    sums of work, waiting, waits for a core."""
     ready = _stood_ready()
     cpu, wall = _cpu(), _wall()
     made = make()
@@ -194,7 +205,8 @@ def _collate(loader: object, kept: list, seconds: float) -> float | None:
 
 
 def _indices(loader: object) -> list:
-    """Indices that the loader's sampler might give: random ones, where it is one of torch's over all of the data."""
+    """Indices that the loader's sampler might give:
+    random ones, where it is one of torch's over all of the data."""
     data, sampler = loader.dataset, loader.sampler
     draw = random.Random(11)
     plain = loader.batch_sampler is None or type(loader.batch_sampler).__name__ == "BatchSampler"
@@ -218,7 +230,9 @@ def _as_worker(loader: object, number: int) -> None:
     if not loader.num_workers:
         return
     worker = sys.modules["torch.utils.data._utils.worker"]
-    worker._worker_info = worker.WorkerInfo(id=number, num_workers=loader.num_workers, seed=number, dataset=loader.dataset)
+    worker._worker_info = worker.WorkerInfo(
+        id=number, num_workers=loader.num_workers, seed=number, dataset=loader.dataset
+    )
     if loader.worker_init_fn is not None:
         loader.worker_init_fn(number)
 
@@ -226,7 +240,9 @@ def _as_worker(loader: object, number: int) -> None:
 def _label(sample: object) -> int | None:
     """The class of a sample, where there seems to be one."""
     if isinstance(sample, dict):
-        sample = next((sample[name] for name in ("label", "labels", "target", "y", "class") if name in sample), None)
+        sample = next(
+            (sample[name] for name in ("label", "labels", "target", "y", "class") if name in sample), None
+        )
     elif isinstance(sample, (tuple, list)) and len(sample) > 1:
         sample = sample[-1]
     else:
@@ -257,7 +273,8 @@ def _mark(sample: object) -> str:
 # ---- two at once
 
 def _beside(loader: object, told: dict, marks: list, until: float) -> None:
-    """The same samples again in one process, and in two at the same time: whether they wait for each other."""
+    """The same samples again in one process, and in two at the same time:
+    whether they wait for each other."""
     if until - time.monotonic() < 0.2:
         return
     each = max(told["again_s"], told["cpu_s"] + told["wait_s"]) / told["n"]
@@ -277,7 +294,9 @@ def _beside(loader: object, told: dict, marks: list, until: float) -> None:
     took = [one["s"] for one in found if "s" in one]
     if len(took) == 2:
         told["beside_s"] = sum(took) / 2 / n * told["n"]
-        told["apart"] = not told.get("same") or all(one["marks"] == marks[: len(one["marks"])] for one in found)
+        told["apart"] = not told.get("same") or all(
+            one["marks"] == marks[: len(one["marks"])] for one in found
+        )
 
 
 def _duplicates(loader: object, until: float) -> bool | None:
@@ -301,7 +320,8 @@ def _duplicates(loader: object, until: float) -> bool | None:
 # ---- children
 
 def _ask(works: list, until: float) -> list:
-    """Run each in a child of its own, all at the same time; what they tell. {"error": why} for one that failed or was too slow."""
+    """Run each in a child of its own, all at the same time; what they tell. {"error":
+    why} for one that failed or was too slow."""
     children = [_fork(work) for work in works]
     answers = [b""] * len(works)
     open_ = {fd: n for n, (_, fd) in enumerate(children)}

@@ -1,6 +1,7 @@
-"""One number more on every seed: the same script as another draw of the same experiment. Who sets no seed gets one, so that two trainings
-can be compared batch by batch. Seeds that ask for chance (`seed()`, `default_rng()`) get fixed ones too; `random.Random()` stays as it is,
-since names of temporary files come from it."""
+"""One number more on every seed: the same script as another draw of the same experiment.
+Who sets no seed gets one, so that two trainings can be compared batch by batch.
+Seeds that ask for chance (`seed()`, `default_rng()`) get fixed ones too;
+`random.Random()` stays as it is, since names of temporary files come from it."""
 
 from __future__ import annotations
 

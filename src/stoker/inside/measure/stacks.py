@@ -1,5 +1,6 @@
-"""Where the training's time goes, line by line: a thread looks at the stack of the one that trains, and weighs each look by the time since
-the last. It runs only in windows that are marked so, and no time is taken from those."""
+"""Where the training's time goes, line by line:
+a thread looks at the stack of the one that trains, and weighs each look by the time since the last.
+It runs only in windows that are marked so, and no time is taken from those."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from ..clock import marks
 from . import calls
 
 EVERY_S = 0.004
-SWITCH_S = 1e-4  # a thread that waits for its turn gets it so soon: else it would come mostly where the other one gives its turn away
+# a thread that waits for its turn gets it so soon:
+# else it would come mostly where the other one gives its turn away
+SWITCH_S = 1e-4
 LINES = 60
 LEAST = 0.003  # of the time; lines below it are left out
 DEEP = 200
@@ -49,8 +52,17 @@ def facts(told: dict) -> None:
     for (file, line, call, kind, path), took in ordered[:LINES]:
         share = took / seconds
         if share >= LEAST:
-            lines.append({"file": file, "line": line, "call": call, "kind": kind, "share": round(share, 4), "self": round(share, 4),
-                          "path": [list(each) for each in path]})
+            lines.append(
+                {
+                    "file": file,
+                    "line": line,
+                    "call": call,
+                    "kind": kind,
+                    "share": round(share, 4),
+                    "self": round(share, 4),
+                    "path": [list(each) for each in path],
+                }
+            )
     told["stacks"] = {"n": looks, "steps_s": round(seconds, 4), "lines": lines}
 
 
@@ -107,7 +119,9 @@ def _kind(frame: object, code: object) -> str:
             return "evaluation"
         return _KINDS.get(code.co_name, "")
     if code.co_filename.endswith("timed.py"):
-        return {marks.SAVE: "save", marks.LOG: "log", marks.TRANSFER: "transfer"}.get(frame.f_locals.get("kind"), "")
+        return {marks.SAVE: "save", marks.LOG: "log", marks.TRANSFER: "transfer"}.get(
+            frame.f_locals.get("kind"), ""
+        )
     return ""
 
 

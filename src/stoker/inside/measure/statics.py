@@ -91,7 +91,8 @@ def stepped(optimizer: object) -> None:
 
 
 def _turns() -> bool:
-    """Whether a backward lies between every two steps of different optimizers: they are trained in turns, not together."""
+    """Whether a backward lies between every two steps of different optimizers:
+    they are trained in turns, not together."""
     for one, other in zip(_steppers, _steppers[1:]):  # noqa: B905, RUF007
         if one and other and one != other:
             return False
@@ -132,11 +133,19 @@ def tell(facts: dict) -> None:
     _batch(facts, torch)
     distributed = getattr(torch, "distributed", None)
     per_step = sorted(_per_step[2:])
-    told = {"anomaly": torch.is_anomaly_enabled() or bool(facts.get("anomaly_was")), "retain_graph": False, "zero_fill": _zeroed(),
-            "accumulation": max(1, per_step[len(per_step) // 2]) if per_step else None, "autocast": _autocast[0] if _autocast else False,
-            "deterministic": torch.are_deterministic_algorithms_enabled(),
-            "turns": _turns(),
-            "distributed": bool(distributed is not None and distributed.is_available() and distributed.is_initialized()), **flags}
+    told = {
+        "anomaly": torch.is_anomaly_enabled() or bool(facts.get("anomaly_was")),
+        "retain_graph": False,
+        "zero_fill": _zeroed(),
+        "accumulation": max(1, per_step[len(per_step) // 2]) if per_step else None,
+        "autocast": _autocast[0] if _autocast else False,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "turns": _turns(),
+        "distributed": bool(
+            distributed is not None and distributed.is_available() and distributed.is_initialized()
+        ),
+        **flags,
+    }
     facts.pop("anomaly_was", None)
     facts["flags"] = {name: value for name, value in told.items() if value is not None}
     slope = _slope()
@@ -157,13 +166,15 @@ def _zeroed() -> bool:
 
 
 def _slope() -> float | None:
-    """ms that a backward takes longer than the one before; 0 where it does not grow all the time; None where too few were seen."""
+    """ms that a backward takes longer than the one before; 0 where it does not grow all the time;
+    None where too few were seen."""
     parts = 5
     n = len(_growth) // parts
     if n < 4:
         return None
     fifths = [_growth[at * n:(at + 1) * n] for at in range(parts)]
-    low = [sorted(ms for _, ms in each)[n // 10] for each in fifths]  # what others took of the core is in the upper ones
+    # what others took of the core is in the upper ones
+    low = [sorted(ms for _, ms in each)[n // 10] for each in fifths]
     if any(b < 1.02 * a for a, b in zip(low, low[1:])) or low[-1] < 1.3 * low[0]:  # noqa: B905, RUF007
         return 0.0
     return round((low[-1] - low[0]) / (fifths[-1][n // 2][0] - fifths[0][n // 2][0]), 6)
@@ -172,8 +183,13 @@ def _slope() -> float | None:
 def _optimizer(each: object) -> dict:
     tensors = sum(len(group["params"]) for group in each.param_groups)
     first = each.param_groups[0] if each.param_groups else {}
-    return {"type": type(each).__name__, "tensors": tensors, "fused": bool(first.get("fused")), "foreach": first.get("foreach"),
-            "lr": first.get("lr") if isinstance(first.get("lr"), (int, float)) else None}
+    return {
+        "type": type(each).__name__,
+        "tensors": tensors,
+        "fused": bool(first.get("fused")),
+        "foreach": first.get("foreach"),
+        "lr": first.get("lr") if isinstance(first.get("lr"), (int, float)) else None,
+    }
 
 
 def _model(facts: dict, torch: object) -> None:
@@ -184,9 +200,15 @@ def _model(facts: dict, torch: object) -> None:
         return
     dtypes: dict = {}
     for p in parameters.values():
-        dtypes[str(p.dtype).replace("torch.", "")] = dtypes.get(str(p.dtype).replace("torch.", ""), 0) + p.numel()
-    told = {"tensors": len(parameters), "params": sum(p.numel() for p in parameters.values()), "dtype": max(dtypes, key=dtypes.get),
-            "device": next(iter(parameters.values())).device.type}
+        dtypes[str(p.dtype).replace("torch.", "")] = (
+            dtypes.get(str(p.dtype).replace("torch.", ""), 0) + p.numel()
+        )
+    told = {
+        "tensors": len(parameters),
+        "params": sum(p.numel() for p in parameters.values()),
+        "dtype": max(dtypes, key=dtypes.get),
+        "device": next(iter(parameters.values())).device.type,
+    }
     root = knobs.root()
     if root is not None:
         modules = list(root.modules())
@@ -194,14 +216,21 @@ def _model(facts: dict, torch: object) -> None:
         convs = [m for m in modules if isinstance(m, kinds) and getattr(m, "weight", None) is not None]
         parallel = [type(m).__name__ for m in modules if type(m).__module__.startswith("torch.nn.parallel")]
         last = bool(convs) and all(_is_last(m.weight, torch) for m in convs)
-        told.update(type=type(root).__name__, conv2d=len(convs), channels_last=last,
-                    parallel=parallel[0] if parallel else "", compiled=any("OptimizedModule" in type(m).__name__ for m in modules)
-                    or root._compiled_call_impl is not None)
+        told.update(
+            type=type(root).__name__,
+            conv2d=len(convs),
+            channels_last=last,
+            parallel=parallel[0] if parallel else "",
+            compiled=any("OptimizedModule" in type(m).__name__ for m in modules)
+            or root._compiled_call_impl is not None,
+        )
     facts["model"] = told
 
 
 def _is_last(weight: object, torch: object) -> bool:
-    return weight.is_contiguous(memory_format=torch.channels_last) and (not weight.is_contiguous() or weight.shape[1] == 1)
+    return weight.is_contiguous(memory_format=torch.channels_last) and (
+        not weight.is_contiguous() or weight.shape[1] == 1
+    )
 
 
 def _loaders(facts: dict) -> None:
@@ -222,7 +251,14 @@ def _left_alone(seen: list, none_trains: bool) -> list:
         loader = site.forget()
         if loader is None or any(loader is each for each in seen) or not loaders.own_methods(loader):
             continue
-        found.append({**loader_facts.about(loader), "train": none_trains and not found, "passes": None, "own_iter": True})
+        found.append(
+            {
+                **loader_facts.about(loader),
+                "train": none_trains and not found,
+                "passes": None,
+                "own_iter": True,
+            }
+        )
     return found
 
 
@@ -233,9 +269,14 @@ def _loader(line: object) -> dict:
         return {}
     starts = sorted(line.starts)
     lengths = sorted(line.lengths)
-    told.update(train=line.is_train(), passes=line.passes, batches=line.batches,
-                pass_steps=line.length() or (lengths[len(lengths) // 2] if lengths else None),
-                start_s=round(starts[len(starts) // 2], 4) if starts else None, rebuilt=bool(told.get("rebuilt") or line.rebuilt))
+    told.update(
+        train=line.is_train(),
+        passes=line.passes,
+        batches=line.batches,
+        pass_steps=line.length() or (lengths[len(lengths) // 2] if lengths else None),
+        start_s=round(starts[len(starts) // 2], 4) if starts else None,
+        rebuilt=bool(told.get("rebuilt") or line.rebuilt),
+    )
     told["dataset"] = {**told["dataset"], "changed": sorted(line.changed)}
     return told
 
@@ -257,7 +298,8 @@ def _batch(facts: dict, torch: object) -> None:
 
 
 def _padding(batches: list, torch: object) -> float | None:
-    """The part of whole numbers in rows that is the same value up to the end (or from the beginning) of its row; None without rows."""
+    """The part of whole numbers in rows that is the same value up to the end (or from the beginning) of its
+    row; None without rows."""
     same = whole = 0
     for batch in batches:
         rows, value = _rows(batch, torch)
@@ -268,11 +310,16 @@ def _padding(batches: list, torch: object) -> float | None:
 
 
 def _rows(batch: object, torch: object) -> tuple:
-    """(rows of whole numbers, what they are padded with: None where that is to be found out). Rows of vectors (batch, time, features)
-    are told apart by whether all of a vector is zero."""
+    """(rows of whole numbers, what they are padded with: None where that is to be found out).
+    Rows of vectors (batch, time, features) are told apart by whether all of a vector is zero."""
     tensors = [leaf for leaf in ring.leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.numel()]
     for leaf in tensors:
-        if leaf.dim() == 2 and not leaf.is_floating_point() and leaf.dtype is not torch.bool and min(leaf.shape) > 1:
+        if (
+            leaf.dim() == 2
+            and not leaf.is_floating_point()
+            and leaf.dtype is not torch.bool
+            and min(leaf.shape) > 1
+        ):
             return leaf.long(), None
     for leaf in tensors:
         if leaf.dim() == 3 and leaf.is_floating_point():
@@ -281,8 +328,8 @@ def _rows(batch: object, torch: object) -> tuple:
 
 
 def _run(rows: object, value: int | None) -> int:
-    """Values at the ends of rows that are the commonest last value, and nothing else up to the end. Single ones do not count, nor a
-    value that stands in the middle of rows too."""
+    """Values at the ends of rows that are the commonest last value, and nothing else up to the end.
+    Single ones do not count, nor a value that stands in the middle of rows too."""
     torch = sys.modules["torch"]
     if value is None:
         value = int(torch.mode(rows[:, -1]).values)

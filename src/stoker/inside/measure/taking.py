@@ -90,7 +90,9 @@ def _rank() -> None:
     distributed = sys.modules["torch"].distributed
     joined = distributed.is_available() and distributed.is_initialized()
     order._pid = _pid
-    order.facts.update(ranks=distributed.get_world_size() if joined else 2, flags={"distributed": bool(joined)}, steps_seen=1)
+    order.facts.update(
+        ranks=distributed.get_world_size() if joined else 2, flags={"distributed": bool(joined)}, steps_seen=1
+    )
     order.collect.clear()
     order.write("enough")
 
@@ -109,7 +111,9 @@ def _begin(optimizer: object) -> None:
     _watch = statics.stepped
     statics.stepped(optimizer)
     marks.each_step = _mover(Course(seconds or 20.0), steps)
-    threading.Thread(target=_too_long, args=((seconds or 20.0) * 1.2 + 2.0,), name="stoker-deadline", daemon=True).start()
+    threading.Thread(
+        target=_too_long, args=((seconds or 20.0) * 1.2 + 2.0,), name="stoker-deadline", daemon=True
+    ).start()
 
 
 def _too_long(seconds: float) -> None:
@@ -119,7 +123,8 @@ def _too_long(seconds: float) -> None:
 
 
 def _mover(course: object, most: int) -> object:
-    """Moves the course on by a step; at its end, and as soon as another process trains too, this process ends."""
+    """Moves the course on by a step; at its end, and as soon as another process trains too,
+    this process ends."""
     from . import statics
     looked, way = time.monotonic(), course.run()
 

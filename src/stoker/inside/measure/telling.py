@@ -1,4 +1,5 @@
-"""What a process of the tuner says into its room: lines as it goes; of a guard's and a batch's, also that it has come to its end."""
+"""What a process of the tuner says into its room: lines as it goes;
+of a guard's and a batch's, also that it has come to its end."""
 
 from __future__ import annotations
 
@@ -54,7 +55,11 @@ def progress(text: str) -> None:
 def line(name: str, **said: object) -> None:
     """One line into a file of the room, at once: the next moment may be the last."""
     try:
-        fd = os.open(os.path.join(_state["room"], name), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = os.open(
+            os.path.join(_state["room"], name),
+            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
+            0o600,
+        )
         try:
             os.write(fd, (json.dumps(said) + "\n").encode())
         finally:

@@ -1,5 +1,5 @@
-"""A trial: the end of each step goes into steps.bin, how much evaluation lay before one into pauses.bin, and nothing else is done to the
-script. May be stopped and continued at any time."""
+"""A trial: the end of each step goes into steps.bin, how much evaluation lay before one into pauses.bin, and
+nothing else is done to the script. May be stopped and continued at any time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,14 @@ _moment = time.monotonic_ns
 
 def stepper(seconds: float, steps: int) -> object:
     """What is called at the end of each step, as of now."""
-    fd, pauses = (os.open(os.path.join(order.room, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-                  for name in ("steps.bin", "pauses.bin"))
+    fd, pauses = (
+        os.open(
+            os.path.join(order.room, name),
+            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
+            0o600,
+        )
+        for name in ("steps.bin", "pauses.bin")
+    )
     windows.watch_the_clock()
     known = windows.spent()[marks.EVALUATION]
     until = _moment() + int(seconds * 1e9) if seconds > 0 else 1 << 62

@@ -1,4 +1,5 @@
-"""One window of the training: some steps, timed, with the clock's split and who had the processors. All between the ends of two steps."""
+"""One window of the training: some steps, timed, with the clock's split and who had the processors.
+All between the ends of two steps."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from . import feed, look
 
 STEPS_MAX = 512  # single times that one window keeps
 
-_total = [0] * len(marks.KINDS)  # ns since the beginning; marks.spent begins anew with each line of steps.jsonl
+# ns since the beginning; marks.spent begins anew with each line of steps.jsonl
+_total = [0] * len(marks.KINDS)
 _base = [0] * len(marks.KINDS)
 
 
@@ -111,9 +113,18 @@ class Window:
 
     def cut(self, phase: str, block: int, **more: object) -> dict:
         """As much of it as there was when the last step ended; what came after is not known apart."""
-        return {"phase": phase, "block": block, "steps": self.steps, "samples": feed.samples - self._samples, "cut": True,
-                "wall_s": round((self._last - self.began - self._evaluated + self._spent[marks.EVALUATION]) / 1e9, 6),
-                "step_ms": [round(ns / 1e6, 4) for ns in self.times], **more}
+        return {
+            "phase": phase,
+            "block": block,
+            "steps": self.steps,
+            "samples": feed.samples - self._samples,
+            "cut": True,
+            "wall_s": round(
+                (self._last - self.began - self._evaluated + self._spent[marks.EVALUATION]) / 1e9, 6
+            ),
+            "step_ms": [round(ns / 1e6, 4) for ns in self.times],
+            **more,
+        }
 
 
 def _settle_device() -> None:

@@ -1,7 +1,9 @@
-"""What a script hands to a logger, a progress bar or a parser of arguments, written beside as one JSON line a call.
+"""What a script hands to a logger, a progress bar or a parser of arguments,
+written beside as one JSON line a call.
 
-Seen where the library has made plain numbers of it. Nothing of the script's is touched: no tensor is read, no value converted, no argument
-changed. A library that the script does not import is not imported.
+Seen where the library has made plain numbers of it. Nothing of the script's is touched:
+no tensor is read, no value converted, no argument changed.
+A library that the script does not import is not imported.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ _WATCHED = {  # module -> (file of this folder, its function that is called with
 
 
 def begin(_process: object) -> None:
-    """In a script of the user's that is a run: not in the second life of an audit, and not in the tuner's trials."""
+    """In a script of the user's that is a run:
+    not in the second life of an audit, and not in the tuner's trials."""
     if os.environ.get("STOKER_AUDIT") != "child" and not os.environ.get("STOKER_TUNE"):
         watch()
 

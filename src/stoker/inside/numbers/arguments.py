@@ -7,7 +7,13 @@ import sys
 from . import lines
 
 _SECRET = ("api_key", "apikey", "token", "secret", "password", "passwd", "credential", "credentials", "auth")
-_LAUNCHERS = ("torch.distributed.", "accelerate.commands.", "deepspeed.launcher.", "lightning.fabric.cli", "hydra.")
+_LAUNCHERS = (
+    "torch.distributed.",
+    "accelerate.commands.",
+    "deepspeed.launcher.",
+    "lightning.fabric.cli",
+    "hydra.",
+)
 
 
 def argparse(module: object) -> None:
@@ -42,7 +48,11 @@ def plain(values: object, deep: int = 0) -> dict:
 def _fields(value: object) -> dict | None:
     """What a dataclass holds; None of anything else."""
     kind = type(value)
-    return object.__getattribute__(value, "__dict__") if "__dataclass_fields__" in kind.__dict__ and kind.__dictoffset__ else None
+    return (
+        object.__getattribute__(value, "__dict__")
+        if "__dataclass_fields__" in kind.__dict__ and kind.__dictoffset__
+        else None
+    )
 
 
 def _is_plain(value: object) -> bool:
@@ -92,7 +102,8 @@ def _composed(_result, config, filename, *_args, **_kwargs) -> None:
 
 
 def omegaconf(module: object) -> None:
-    """module: omegaconf.omegaconf. What is merged with the command line (`OmegaConf.from_cli`) is the configuration of the script."""
+    """module: omegaconf.omegaconf. What is merged with the command line (`OmegaConf.from_cli`) is the
+    configuration of the script."""
     from ..clock.wrapping import dressed
     kind, asked = module.OmegaConf, []
 
@@ -106,7 +117,10 @@ def omegaconf(module: object) -> None:
         if asked and any(each is asked[0] for each in configs):
             lines.guarded("omegaconf", _merged, kind, found)
         return found
-    kind.from_cli, kind.merge = (staticmethod(dressed(real, new)) for real, new in ((kind.from_cli, from_cli), (kind.merge, merge)))
+
+    kind.from_cli, kind.merge = (
+        staticmethod(dressed(real, new)) for real, new in ((kind.from_cli, from_cli), (kind.merge, merge))
+    )
 
 
 def _merged(kind: object, config: object) -> None:

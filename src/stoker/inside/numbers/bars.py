@@ -1,4 +1,5 @@
-"""tqdm: the numbers behind a progress bar (`set_postfix`), each call, with all their digits where they were plain numbers."""
+"""tqdm: the numbers behind a progress bar (`set_postfix`), each call, with all their digits where they were
+plain numbers."""
 
 from __future__ import annotations
 
@@ -6,9 +7,23 @@ import sys
 
 from . import lines, owners
 
-_SPLITS = {"train": "train", "training": "train", "trn": "train", "val": "val", "valid": "val", "validation": "val", "validate": "val",
-           "validating": "val", "eval": "eval", "evaluation": "eval", "evaluating": "eval", "evaluate": "eval", "test": "test",
-           "testing": "test", "dev": "dev"}
+_SPLITS = {
+    "train": "train",
+    "training": "train",
+    "trn": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "validate": "val",
+    "validating": "val",
+    "eval": "eval",
+    "evaluation": "eval",
+    "evaluating": "eval",
+    "evaluate": "eval",
+    "test": "test",
+    "testing": "test",
+    "dev": "dev",
+}
 _DEEP = 32  # frames
 
 
@@ -21,7 +36,11 @@ def _postfix(_result, self, ordered_dict=None, refresh=True, **named) -> None:
     drawn = dict(part.partition("=")[::2] for part in self.postfix.split(", "))
     values = {}
     for name, value in {**(ordered_dict or {}), **named}.items():
-        number = value if isinstance(value, (int, float)) and type(value) is not bool else _number(drawn.get(name, ""))
+        number = (
+            value
+            if isinstance(value, (int, float)) and type(value) is not bool
+            else _number(drawn.get(name, ""))
+        )
         if number is not None:
             values[name] = number
     if not values:
@@ -54,7 +73,8 @@ def _takes_split(name: str) -> bool:
 
 
 def _stack() -> list:
-    """The lines that called: a function that trains and validates comes from two of them, and its bars are two curves."""
+    """The lines that called: a function that trains and validates comes from two of them,
+    and its bars are two curves."""
     frame = sys._getframe()
     found: list = []
     while frame is not None and len(found) < _DEEP:

@@ -1,5 +1,5 @@
-"""TensorBoard: each scalar and picture that goes into an event file. Under `FileWriter.add_summary` a scalar is a float in a message
-already, and a picture is encoded."""
+"""TensorBoard: each scalar and picture that goes into an event file.
+Under `FileWriter.add_summary` a scalar is a float in a message already, and a picture is encoded."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ def _take(writer: object, summary: object, step: object) -> None:
     for value in summary.value:
         if value.WhichOneof("value") == "image":
             pictures.keep("tensorboard", value.tag, given, value.image.encoded_image_string)
-    values = {value.tag: value.simple_value for value in summary.value if value.WhichOneof("value") == "simple_value"}
+    values = {
+        value.tag: value.simple_value
+        for value in summary.value
+        if value.WhichOneof("value") == "simple_value"
+    }
     if values:
         lines.write("tensorboard", values, given, folder=writer.get_logdir())

@@ -1,7 +1,9 @@
-"""The file of an attempt that holds what was captured. A line is written at once: a kill loses none, and an image knows of no buffer.
+"""The file of an attempt that holds what was captured. A line is written at once:
+a kill loses none, and an image knows of no buffer.
 
-In a ghost phase nothing is written: the life before has done that. The tail of a resume writes its steps once more, with equal values; of
-two lives the reader takes the later one.
+In a ghost phase nothing is written: the life before has done that.
+The tail of a resume writes its steps once more, with equal values;
+of two lives the reader takes the later one.
 """
 
 from __future__ import annotations
@@ -23,9 +25,12 @@ def _refused(value: object) -> object:
 
 
 def _encoder() -> object:
-    """What `JSONEncoder.encode` makes again in each call, made once: a third of the time. The plain one where this Python has another."""
+    """What `JSONEncoder.encode` makes again in each call, made once: a third of the time.
+    The plain one where this Python has another."""
     try:
-        made = json.encoder.c_make_encoder(None, _refused, json.encoder.encode_basestring_ascii, None, ": ", ", ", False, False, True)
+        made = json.encoder.c_make_encoder(
+            None, _refused, json.encoder.encode_basestring_ascii, None, ": ", ", ", False, False, True
+        )
         if "".join(made({"a": [1.5, "b"]}, 0)) == '{"a": [1.5, "b"]}':
             return lambda value: "".join(made(value, 0))
     except Exception:
@@ -55,7 +60,8 @@ def guarded(source: str, call: object, /, *args: object, **kwargs: object) -> No
 
 
 def after(where: object, name: str, source: str, take: object, outer: bool = False) -> None:
-    """Call `take(what it returned, *its arguments)` after each call of the function `name` of a class or module.
+    """Call `take(what it returned,
+    *its arguments)` after each call of the function `name` of a class or module.
 
     outer: what other libraries are told within the call is the same once more, and is not taken.
     """
@@ -81,7 +87,8 @@ def told_on(real: object, /, *args: object, **kwargs: object) -> object:
 
 
 def plain(values: object, before: str = "") -> dict:
-    """The numbers among them, those in nested dicts under `outer/inner`. What is none yet, such as a tensor, is left out and not asked."""
+    """The numbers among them, those in nested dicts under `outer/inner`.
+    What is none yet, such as a tensor, is left out and not asked."""
     found = {}
     if isinstance(values, dict):
         for name, value in values.items():
@@ -94,8 +101,11 @@ def plain(values: object, before: str = "") -> dict:
     return found
 
 
-def write(source: str, values: dict, step: object, *, axis: str = "step", folder: str = "", nth: int = 1) -> None:
-    """One call's numbers. Without a step its place is how many such calls there were, those of a ghost included.
+def write(
+    source: str, values: dict, step: object, *, axis: str = "step", folder: str = "", nth: int = 1
+) -> None:
+    """One call's numbers. Without a step its place is how many such calls there were,
+    those of a ghost included.
 
     nth: the number of the logger, of several that get the same names.
     """
@@ -103,7 +113,14 @@ def write(source: str, values: dict, step: object, *, axis: str = "step", folder
         return
     if step is None:
         step, axis = _counted((source, folder, nth, *values)), "order"
-    line = {"step": step, "at": round(_now(), 3), "from": source, "pid": _getpid(), "axis": axis, "values": values}
+    line = {
+        "step": step,
+        "at": round(_now(), 3),
+        "from": source,
+        "pid": _getpid(),
+        "axis": axis,
+        "values": values,
+    }
     if folder:
         line["folder"] = folder
     if nth > 1:
@@ -119,13 +136,33 @@ def _counted(key: tuple) -> int:
 def summary(source: str, values: dict, nth: int = 1) -> None:
     """Numbers that stand for the whole run: a later one replaces an earlier one."""
     if values:
-        _put({"at": round(_now(), 3), "from": source, "pid": _getpid(), "summary": values, **({"nth": nth} if nth > 1 else {})})
+        _put(
+            {
+                "at": round(_now(), 3),
+                "from": source,
+                "pid": _getpid(),
+                "summary": values,
+                **({"nth": nth} if nth > 1 else {}),
+            }
+        )
 
 
 def picture(source: str, name: str, step: object, file: str, size: int) -> None:
     """A picture that was kept as a file of this folder."""
-    place = {"step": step, "axis": "step"} if step is not None else {"step": _counted((source, "picture", name)), "axis": "order"}
-    _put({**place, "at": round(_now(), 3), "from": source, "pid": _getpid(), "picture": {"name": name, "file": file, "bytes": size}})
+    place = (
+        {"step": step, "axis": "step"}
+        if step is not None
+        else {"step": _counted((source, "picture", name)), "axis": "order"}
+    )
+    _put(
+        {
+            **place,
+            "at": round(_now(), 3),
+            "from": source,
+            "pid": _getpid(),
+            "picture": {"name": name, "file": file, "bytes": size},
+        }
+    )
 
 
 def count_on(source: str, name: str, step: object) -> None:

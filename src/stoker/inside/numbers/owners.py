@@ -1,4 +1,5 @@
-"""Which logger a number was handed to, where a script has several: two runs of W&B, a Trainer for each fold, two progress bars."""
+"""Which logger a number was handed to, where a script has several:
+two runs of W&B, a Trainer for each fold, two progress bars."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Pictures that a script hands to a library, kept as files beside the numbers, with a line that names step and file.
+"""Pictures that a script hands to a library, kept as files beside the numbers,
+with a line that names step and file.
 
-All of a process together are at most KEPT_MAX bytes: the oldest make room. The bytes are those that the library wrote; nothing is drawn.
+All of a process together are at most KEPT_MAX bytes: the oldest make room.
+The bytes are those that the library wrote; nothing is drawn.
 """
 
 from __future__ import annotations
@@ -15,8 +17,11 @@ ONE_MAX = 20 << 20  # bytes
 KEPT_MAX = 100 << 20
 ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg")
 _NAME_MAX = 60
-_open, _close, _read, _write, _fstat, _unlink, _mkdir, _scandir = (  # the real ones: exact resume puts others there
-    getattr(each, "__wrapped__", each) for each in (os.open, os.close, os.read, os.write, os.fstat, os.unlink, os.mkdir, os.scandir))
+# the real ones: exact resume puts others there
+_open, _close, _read, _write, _fstat, _unlink, _mkdir, _scandir = (
+    getattr(each, "__wrapped__", each)
+    for each in (os.open, os.close, os.read, os.write, os.fstat, os.unlink, os.mkdir, os.scandir)
+)
 _kept: list = []  # [path, bytes], oldest first
 _begun = False
 _count = 0
@@ -28,7 +33,13 @@ def matplotlib(module: object) -> None:
 
 
 def _saved(_result, _self, fname, *_args, **_kwargs) -> None:
-    path = fname if type(fname) is str else os.fspath(fname) if type(fname).__module__.startswith("pathlib") else None
+    path = (
+        fname
+        if type(fname) is str
+        else os.fspath(fname)
+        if type(fname).__module__.startswith("pathlib")
+        else None
+    )
     if type(path) is str:
         name, ending = os.path.splitext(os.path.basename(path))
         of_file("matplotlib", name, None, path if ending else f"{path}.png")

@@ -1,11 +1,13 @@
-"""MLflow: metrics and parameters as they come to a store, of files, a database or a server. There a value is a number already."""
+"""MLflow: metrics and parameters as they come to a store, of files, a database or a server.
+There a value is a number already."""
 
 from __future__ import annotations
 
 from . import lines, owners
 
 _inner = 0  # a store may take a batch apart and call itself
-_without_step: dict = {}  # (run, name) -> calls at step 0, which is what MLflow puts where the script says none
+# (run, name) -> calls at step 0, which is what MLflow puts where the script says none
+_without_step: dict = {}
 
 
 def install_file(module: object) -> None:

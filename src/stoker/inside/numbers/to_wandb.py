@@ -1,4 +1,5 @@
-"""Weights & Biases: `log`, `summary` and `config` after the library has made plain values of them; offline where nobody can give a key."""
+"""Weights & Biases: `log`, `summary` and `config` after the library has made plain values of them;
+offline where nobody can give a key."""
 
 from __future__ import annotations
 
@@ -30,13 +31,15 @@ def install_sender(module: object) -> None:
 
 
 def install_disabled(module: object) -> None:
-    """module: wandb.sdk.lib.noop_run. There the library converts nothing: what is no plain number is left out."""
+    """module: wandb.sdk.lib.noop_run. There the library converts nothing:
+    what is no plain number is left out."""
     lines.after(module.NoopRun, "log", "wandb", _log_disabled)
     lines.after(module.NoopRun, "__init__", "wandb", _config_disabled)
 
 
 def install_offline(module: object) -> None:
-    """module: wandb.sdk.lib.wbauth.authenticate, whose prompt for a key raises an error where nobody can answer."""
+    """module: wandb.sdk.lib.wbauth.authenticate,
+    whose prompt for a key raises an error where nobody can answer."""
     from ..clock.wrapping import wrap
     wrap(module, "_use_prompted_auth", lambda real: _offline(module, real))
 
@@ -48,7 +51,10 @@ def _offline(module: object, real: object) -> object:
         except module.term.NotATerminalError:
             if kwargs.get("no_offline"):  # wandb.login(force=True)
                 raise
-        text = "stoker: W&B has no API key here and nobody can answer: the run is offline, in ./wandb; `wandb sync` uploads it\n"
+        text = (
+            "stoker: W&B has no API key here and nobody can answer: the run is offline, in ./wandb; "
+            "`wandb sync` uploads it\n"
+        )
         os.write(2, text.encode())
         return None  # what a person means who chooses "don't visualize my results"
     return _use_prompted_auth
@@ -73,7 +79,11 @@ def _log(_result, self, history) -> None:
     found: dict = {}
     for item in history.item:
         name = "/".join(item.nested_key) or item.key
-        found[name] = json.loads(item.value_json) if item.value_json else getattr(item, item.WhichOneof("value") or "value_json")
+        found[name] = (
+            json.loads(item.value_json)
+            if item.value_json
+            else getattr(item, item.WhichOneof("value") or "value_json")
+        )
     _write(run, found, step, _axes.get(owners.number(self)))
     _pictures(run, found, step)
 
@@ -82,7 +92,9 @@ def _log_disabled(_result, self, data, step=None, commit=None) -> None:
     key = owners.number(self)
     now = _steps.get(key, 0)
     _write(self, data, now if step is None else step)
-    _steps[key] = (now if step is None else max(now, step)) + (commit is True or (step is None and commit is None))
+    _steps[key] = (now if step is None else max(now, step)) + (
+        commit is True or (step is None and commit is None)
+    )
 
 
 def _write(run: object, data: dict, step: int, axes: dict | None = None) -> None:
@@ -96,7 +108,9 @@ def _by_axis(some: dict, values: dict, axes: dict) -> dict:
     """Axis -> values. An axis that was defined counts where it is logged in the same call."""
     found: dict = {}
     for name, value in some.items():
-        axis = axes.get(name) or next((axes[each] for each in axes if each.endswith("*") and name.startswith(each[:-1])), "step")
+        axis = axes.get(name) or next(
+            (axes[each] for each in axes if each.endswith("*") and name.startswith(each[:-1])), "step"
+        )
         found.setdefault(axis if axis in values and axis != name else "step", {})[name] = value
     return found
 
@@ -106,14 +120,18 @@ def _pictures(run: object, data: dict, step: int) -> None:
         if type(value) is dict and value.get("_type") in ("image-file", "images/separated"):
             for i, path in enumerate(value.get("filenames") or [value.get("path")]):
                 if type(path) is str:
-                    pictures.of_file("wandb", f"{name} #{i + 1}" if i else name, step, os.path.join(run.dir, path))
+                    pictures.of_file(
+                        "wandb", f"{name} #{i + 1}" if i else name, step, os.path.join(run.dir, path)
+                    )
 
 
 def _summary(record, _self, *_args, **_kwargs) -> None:
     found: dict = {}
     for update in record.update:
         found["/".join(update.nested_key) or update.key] = json.loads(update.value_json)
-    lines.summary("wandb", {name: value for name, value in lines.plain(found).items() if not name.startswith("_")})
+    lines.summary(
+        "wandb", {name: value for name, value in lines.plain(found).items() if not name.startswith("_")}
+    )
 
 
 def _config(record, _self, *_args, **_kwargs) -> None:
@@ -133,6 +151,11 @@ def _config_disabled(_result, _self, settings, config) -> None:
 
 def _tell(config: dict) -> None:
     from .arguments import plain
-    found = {name: value for name, value in plain(config).items() if name != "_wandb" and _written.get(name, _written) != value}
+
+    found = {
+        name: value
+        for name, value in plain(config).items()
+        if name != "_wandb" and _written.get(name, _written) != value
+    }
     _written.update(found)
     lines.parameters("wandb", found)

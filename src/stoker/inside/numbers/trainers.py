@@ -1,4 +1,5 @@
-"""Trainers: Lightning, transformers, Accelerate, Keras. Each hands numbers to loggers and callbacks; the values are plain there."""
+"""Trainers: Lightning, transformers, Accelerate, Keras. Each hands numbers to loggers and callbacks;
+the values are plain there."""
 
 from __future__ import annotations
 
@@ -6,9 +7,13 @@ from . import lines, owners
 
 
 def lightning(module: object) -> None:
-    """module: the logger_connector of lightning.pytorch or pytorch_lightning. Its log_metrics converts, and may choose the step itself."""
+    """module: the logger_connector of lightning.pytorch or pytorch_lightning.
+    Its log_metrics converts, and may choose the step itself."""
     from ..clock.wrapping import wrap
-    name = next(each for each in ("convert_tensors_to_scalars", "metrics_to_scalars") if hasattr(module, each))
+
+    name = next(
+        each for each in ("convert_tensors_to_scalars", "metrics_to_scalars") if hasattr(module, each)
+    )
     converted: list = []
     wrap(module, name, lambda real: _keeping(real, converted))
     wrap(module._LoggerConnector, "log_metrics", lambda real: _logging(real, converted))
@@ -52,7 +57,8 @@ def _on_log(_result, self, _args, state, _control, logs) -> None:
 
 
 def accelerate(module: object) -> None:
-    """module: accelerate.accelerator. Values are those of the script; what is no plain number is left to the trackers."""
+    """module: accelerate.accelerator. Values are those of the script;
+    what is no plain number is left to the trackers."""
     lines.after(module.Accelerator, "log", "accelerate", _to_trackers)
     lines.after(module.Accelerator, "init_trackers", "accelerate", _of_trackers)
 
@@ -69,7 +75,8 @@ def _of_trackers(_result, self, project_name, config=None, *_args, **_kwargs) ->
 
 
 def keras(module: object) -> None:
-    """module: keras.src.callbacks.history. The History of each `fit` gets what all callbacks get, after the library made numbers of it."""
+    """module: keras.src.callbacks.history. The History of each `fit` gets what all callbacks get, after the
+    library made numbers of it."""
     lines.after(module.History, "on_epoch_end", "keras", _epoch_ended)
 
 

@@ -1,16 +1,19 @@
-"""A rehearsal: a script that was written for GPUs runs a few steps on a CPU, unmodified, with as many ranks as it will have, so that
-its mistakes show before a GPU is paid. What cannot be seen without a GPU is told at the end."""
+"""A rehearsal: a script that was written for GPUs runs a few steps on a CPU, unmodified, with as many ranks
+as it will have, so that its mistakes show before a GPU is paid.
+What cannot be seen without a GPU is told at the end."""
 
 from __future__ import annotations
 
 import os
 
 RANKS = "STOKER_REHEARSE"  # how many GPUs are pretended; set by `stoker run --rehearse N`
-ROOM = "STOKER_REHEARSE_ROOM"  # the folder where the conducted processes say what they do; set by the conductor
+# the folder where the conducted processes say what they do; set by the conductor
+ROOM = "STOKER_REHEARSE_ROOM"
 
 
 def begin(process: object) -> bool:
-    """Take part: as the conductor, which never returns, or as one of its processes. False: torch need not be pretended here."""
+    """Take part: as the conductor, which never returns, or as one of its processes. False:
+    torch need not be pretended here."""
     if process.role not in ("script", "worker"):
         return False
     if not os.environ.get(ROOM):

@@ -1,4 +1,5 @@
-"""The conductor of a rehearsal: starts the ranks, listens to what they tell, sees who waits for whom, ends them and reports."""
+"""The conductor of a rehearsal: starts the ranks, listens to what they tell, sees who waits for whom, ends
+them and reports."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ OTHERS_S = 3.0  # so long the other ranks may tell their own end, once one has f
 
 
 def conduct(words: list) -> None:
-    """Rehearse the command that this process was started with, and leave with the exit code of the rehearsal. Never returns."""
+    """Rehearse the command that this process was started with, and leave with the exit code of the rehearsal.
+    Never returns."""
     room = tempfile.mkdtemp(prefix="stoker-rehearsal-")
     code = 125
     try:
@@ -54,7 +56,14 @@ class _Conductor:
         found = self._watch()
         self._end_all()
         self._listen()
-        outcome = report.judge(self._heard, self._ends, found, plan=self._plan, ranks=self._ranks, seconds=time.monotonic() - began)
+        outcome = report.judge(
+            self._heard,
+            self._ends,
+            found,
+            plan=self._plan,
+            ranks=self._ranks,
+            seconds=time.monotonic() - began,
+        )
         if self._stopped:
             outcome["code"], outcome["verdict"] = 128 + self._stopped, "the rehearsal was stopped"
         if outcome["lines"] is not None:
@@ -75,7 +84,11 @@ class _Conductor:
                 words = _with_flag(words, f"{self._plan.flag}={rank}")
             if sys.executable and self._plan.style != style.ALONE:
                 env.setdefault("PYTHONUNBUFFERED", "1")
-            self._children.append(subprocess.Popen([sys.executable, *words], env=env, stdin=None if rank == 0 else subprocess.DEVNULL))
+            self._children.append(
+                subprocess.Popen(
+                    [sys.executable, *words], env=env, stdin=None if rank == 0 else subprocess.DEVNULL
+                )
+            )
 
     def _watch(self) -> dict:
         """Until all have ended, or there is no more to wait for. What was found by watching, or {}."""
@@ -104,11 +117,19 @@ class _Conductor:
 
     def _live(self) -> list:
         """The processes that train, and have not ended."""
-        return [pid for pid, events in self._heard.items() if any(e["e"] in ("dist", "step", "done") for e in events) and _alive(pid)]
+        return [
+            pid
+            for pid, events in self._heard.items()
+            if any(e["e"] in ("dist", "step", "done") for e in events) and _alive(pid)
+        ]
 
     def _stuck(self, live: list) -> dict:
         now, cpu = time.monotonic(), sum(_cpu_seconds(pid) for pid in live)
-        if cpu > self._cpu + 0.02 * (now - self._idle_since) + 0.05 or now - self._last < 0.5 or cpu < self._cpu:
+        if (
+            cpu > self._cpu + 0.02 * (now - self._idle_since) + 0.05
+            or now - self._last < 0.5
+            or cpu < self._cpu
+        ):
             self._cpu, self._idle_since = cpu, now
         quiet = now - max(self._last, self._idle_since)
         waiting = [pid for pid in live if report.waits(self._heard[pid])]
@@ -146,7 +167,9 @@ class _Conductor:
         for pid in pids:
             _kill(pid, signal.SIGTERM)
         until = time.monotonic() + 2.0
-        while time.monotonic() < until and (any(c.poll() is None for c in self._children) or any(_alive(pid) for pid in pids)):
+        while time.monotonic() < until and (
+            any(c.poll() is None for c in self._children) or any(_alive(pid) for pid in pids)
+        ):
             time.sleep(0.05)
         for child in self._children:
             if child.poll() is None:

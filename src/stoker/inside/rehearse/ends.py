@@ -1,5 +1,5 @@
-"""How far a rehearsal goes: a few optimizer steps, then the rest of a shortened epoch with what follows it (validation, checkpoint), one
-step of the next; and what is noticed on the way."""
+"""How far a rehearsal goes: a few optimizer steps, then the rest of a shortened epoch with what follows it
+(validation, checkpoint), one step of the next; and what is noticed on the way."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ from .tell import STEPS, is_main_of_its_own, once, place_in_script, tell
 EVALUATED = 2  # batches of each loader that trains nothing
 UNSTEPPED = 256  # batches without a step after which a loader trains nothing
 RELEASE_S = 120.0
-_seen = {"steps": 0, "shortened": False, "counts": {}, "depth": 0, "losses": 0, "scaled": False, "module": None}
+_seen = {
+    "steps": 0,
+    "shortened": False,
+    "counts": {},
+    "depth": 0,
+    "losses": 0,
+    "scaled": False,
+    "module": None,
+}
 _loaders: dict = {}
 _alive: weakref.WeakSet = weakref.WeakSet()  # iterators of loaders, whose workers end before we do
 
@@ -105,7 +113,12 @@ def _before_step(opt: object) -> None:
     if _seen["steps"] or not is_main_of_its_own():
         return
     names = {id(p): n for n, p in _seen["module"].named_parameters()} if _seen["module"] is not None else {}
-    without = [names.get(id(p), "a parameter") for group in opt.param_groups for p in group["params"] if p.requires_grad and p.grad is None]
+    without = [
+        names.get(id(p), "a parameter")
+        for group in opt.param_groups
+        for p in group["params"]
+        if p.requires_grad and p.grad is None
+    ]
     if without:
         once("no_grad", id(opt), count=len(without), names=without[:5])
 
@@ -142,14 +155,20 @@ def _modules(torch: object) -> None:
             return real(self, *args, **kwargs)
         if torch.is_grad_enabled() and self.training and _over():
             finish()
-        if isinstance(self, torch.nn.parallel.DistributedDataParallel) or _seen["module"] is None or _is_bigger(self):
+        if (
+            isinstance(self, torch.nn.parallel.DistributedDataParallel)
+            or _seen["module"] is None
+            or _is_bigger(self)
+        ):
             _seen["module"] = self
         if next(self.parameters(), None) is not None:  # no transform of a single sample
             _note_batch(args, kwargs)
         _seen["depth"] = 1
         try:
             if ranks.ddp() and isinstance(self, torch.nn.parallel.DistributedDataParallel):
-                return ranks.meet("forward", "buffers of DistributedDataParallel", lambda: real(self, *args, **kwargs))
+                return ranks.meet(
+                    "forward", "buffers of DistributedDataParallel", lambda: real(self, *args, **kwargs)
+                )
             return real(self, *args, **kwargs)
         finally:
             _seen["depth"] = 0
@@ -202,7 +221,9 @@ def _loops(torch: object) -> None:
         }
 
     def after(self: object) -> object:
-        mine = self.__dict__.setdefault("_rehearsed", {"yielded": 0, "stepped": False, "length": None, "sampler": ""})
+        mine = self.__dict__.setdefault(
+            "_rehearsed", {"yielded": 0, "stepped": False, "length": None, "sampler": ""}
+        )
         if _is_loop(sys._getframe(1)) and mine["yielded"] and _enough(mine, torch):
             if mine["stepped"]:
                 _seen["shortened"] = True
@@ -220,7 +241,13 @@ def _loops(torch: object) -> None:
             if mine.get("pins"):
                 pretend.pin(tensor)
         if mine["yielded"] == 1 and torch.is_grad_enabled():
-            once("loader", mine["sampler"] + str(mine["length"]), length=mine["length"], sampler=mine["sampler"], at=place_in_script())
+            once(
+                "loader",
+                mine["sampler"] + str(mine["length"]),
+                length=mine["length"],
+                sampler=mine["sampler"],
+                at=place_in_script(),
+            )
         return out
 
     base.__init__, base.__next__ = init, after
@@ -243,13 +270,15 @@ def _enough(mine: dict, torch: object) -> bool:
 
 
 def _is_loop(frame: object) -> bool:
-    """Is the caller a `for`, which takes the end of a loader as the end of an epoch? A next() might not expect it."""
+    """Is the caller a `for`, which takes the end of a loader as the end
+    of an epoch? A next() might not expect it."""
     code = frame.f_code.co_code
     return frame.f_lasti >= 0 and dis.opname[code[frame.f_lasti]].startswith(("FOR_ITER", "FOR_LOOP"))
 
 
 def finish() -> None:
-    """This rank has done what was asked of it. It waits for the others, so that nobody who still talks to it is disturbed."""
+    """This rank has done what was asked of it.
+    It waits for the others, so that nobody who still talks to it is disturbed."""
     tell("done", steps=_seen["steps"])
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -1,4 +1,5 @@
-"""What waits for a module inside a package, and what stands aside while torch makes tables of its own functions."""
+"""What waits for a module inside a package,
+and what stands aside while torch makes tables of its own functions."""
 
 from __future__ import annotations
 

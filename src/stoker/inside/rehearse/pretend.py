@@ -1,5 +1,6 @@
-"""Tensors that say they are on a GPU, and are not: where a tensor is supposed to be is written on its storage, and what a GPU would
-refuse (operands in two places, numpy of a GPU tensor, an index that does not exist) is refused here with the same words."""
+"""Tensors that say they are on a GPU, and are not:
+where a tensor is supposed to be is written on its storage, and what a GPU would refuse (operands in two
+places, numpy of a GPU tensor, an index that does not exist) is refused here with the same words."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ _MODE = None
 
 # Takes operands from several places, or only looks at sizes.
 MIXED = frozenset(
-    """backward copy_ __set__ type_as expand_as view_as reshape_as resize_as_ broadcast_tensors __deepcopy__ set_
-is_set_to ctc_loss
-result_type is_same_size can_cast __reduce_ex__ __setstate__ register_hook grad __setitem__ index_put_ index_put __getitem__ index
-promote_types
-_pack_padded_sequence _pad_packed_sequence lift_fresh is_tensor set_data embedding_renorm_ __contains__ broadcast_shapes _is_view
-_has_compatible_shallow_copy_type swap_tensors _record_function_enter_new _record_function_exit storage_offset requires_grad_
-_group_tensors_by_device_and_dtype _amp_foreach_non_finite_check_and_unscale_ _amp_update_scale_ multi_head_attention_forward
-tensor_split split_with_sizes repeat_interleave _assert_async handle_torch_function""".split()
+    """backward copy_ __set__ type_as expand_as view_as reshape_as resize_as_ broadcast_tensors __deepcopy__
+set_ is_set_to ctc_loss result_type is_same_size can_cast __reduce_ex__ __setstate__ register_hook grad
+__setitem__ index_put_ index_put __getitem__ index promote_types _pack_padded_sequence _pad_packed_sequence
+lift_fresh is_tensor set_data embedding_renorm_ __contains__ broadcast_shapes _is_view
+_has_compatible_shallow_copy_type swap_tensors _record_function_enter_new _record_function_exit storage_offset
+requires_grad_ _group_tensors_by_device_and_dtype _amp_foreach_non_finite_check_and_unscale_
+_amp_update_scale_ multi_head_attention_forward tensor_split split_with_sizes repeat_interleave _assert_async
+handle_torch_function""".split()
 )
 
 RECURRENT = frozenset(("lstm", "gru", "rnn_tanh", "rnn_relu"))  # the sizes of packed batches are on the CPU
@@ -34,7 +35,11 @@ def count() -> int:
     """How many GPUs are pretended; fewer where the script itself hides some."""
     made = max(1, int(os.environ.get("STOKER_REHEARSE") or 1))
     seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return made if seen is None else min(made, len([each for each in seen.split(",") if each.strip() not in ("", "-1")]))
+    return (
+        made
+        if seen is None
+        else min(made, len([each for each in seen.split(",") if each.strip() not in ("", "-1")]))
+    )
 
 
 def device_now() -> int:
@@ -46,7 +51,8 @@ def set_device_now(index: int) -> None:
 
 
 def place(device: object) -> object:
-    """Where `device` (text, number, torch.device) is: "cpu", the index of a pretended GPU, or None for what is not pretended (meta)."""
+    """Where `device` (text, number, torch.device) is:
+    "cpu", the index of a pretended GPU, or None for what is not pretended (meta)."""
     if isinstance(device, bool) or device is None:
         return None
     if isinstance(device, int):
@@ -82,7 +88,8 @@ def place_of(tensor: object) -> object:
 
 
 def mark(out: object, where: object, over: bool = False) -> object:
-    """Write on the storages of `out` (tensors, also within containers) where they are, unless it stands there."""
+    """Write on the storages of `out` (tensors, also within containers) where they are,
+    unless it stands there."""
     if where is None:
         return out
     for tensor in tensors_in(out):
@@ -182,7 +189,8 @@ def _common(name: str, given: list) -> object:
         if where is not None and seen != where:
             first, second = sorted((name_of(where), name_of(seen)), key=lambda n: n == CPU)
             raise RuntimeError(
-                f"Expected all tensors to be on the same device, but found at least two devices, {first} and {second}! (in {name})"
+                f"Expected all tensors to be on the same device, but found at least two devices, {first} "
+                f"and {second}! (in {name})"
             )
         where = seen
     return where if where is not None else small
@@ -264,7 +272,9 @@ def _type(func: object, args: tuple, kwargs: dict) -> object:
     if kind is None:
         said = func(*args, **kwargs)
         return said.replace("torch.", "torch.cuda.") if isinstance(place_of(args[0]), int) else said
-    plain = getattr(kind, "_plain", None) or (kind.replace("torch.cuda.", "torch.") if isinstance(kind, str) else kind)
+    plain = getattr(kind, "_plain", None) or (
+        kind.replace("torch.cuda.", "torch.") if isinstance(kind, str) else kind
+    )
     where = None if isinstance(kind, torch.dtype) else place("cuda") if plain is not kind else CPU
     return moved(args[0], func(args[0], plain), where)
 
@@ -273,14 +283,18 @@ def _numpy(func: object, args: tuple, kwargs: dict) -> object:
     where = place_of(args[0])
     if isinstance(where, int) and not kwargs.get("force"):
         raise TypeError(
-            f"can't convert cuda:{where} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+            f"can't convert cuda:{where} device type tensor to numpy. "
+            "Use Tensor.cpu() to copy the tensor to host memory first."
         )
     return func(*args, **kwargs)
 
 
 def _pin_memory(func: object, args: tuple, kwargs: dict) -> object:
     if isinstance(place_of(args[0]), int):
-        raise RuntimeError(f"cannot pin '{args[0].type().replace('torch.', 'torch.cuda.')}' only dense CPU tensors can be pinned")
+        raise RuntimeError(
+            f"cannot pin '{args[0].type().replace('torch.', 'torch.cuda.')}' only dense CPU tensors can be "
+            "pinned"
+        )
     out = mark(args[0].clone() if not args[0].requires_grad else args[0], CPU)
     pin(out)
     return out
@@ -295,11 +309,16 @@ def _index(func: object, args: tuple, kwargs: dict) -> object:
     if where == CPU:
         for tensor in tensors_in(args[1]):
             if isinstance(place_of(tensor), int) and tensor.dim():
-                raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
+                raise RuntimeError(
+                    "indices should be either on cpu or on the same device as the indexed tensor (cpu)"
+                )
     if isinstance(where, int):
         for tensor in tensors_in(args[1]):
             if isinstance(place_of(tensor), int) and place_of(tensor) != where and tensor.dim():
-                raise RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor (cuda:{where})")
+                raise RuntimeError(
+                    "indices should be either on cpu or on the same device as the indexed tensor "
+                    f"(cuda:{where})"
+                )
     out = func(*args, **kwargs)
     return mark(out, where) if out is not None else out
 
@@ -323,7 +342,10 @@ def _as_tensor(func: object, args: tuple, kwargs: dict) -> object:
 def _packed(func: object, args: tuple, kwargs: dict) -> object:
     lengths = args[1]
     if isinstance(place_of(lengths), int):
-        raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got 1D {name_of(place_of(lengths))} Long tensor")
+        raise RuntimeError(
+            f"'lengths' argument should be a 1D CPU int64 tensor, but got 1D {name_of(place_of(lengths))} "
+            "Long tensor"
+        )
     data, sizes = func(*args, **kwargs)
     mark(data, place_of(args[0]))
     return data, mark(sizes, CPU)
@@ -369,7 +391,9 @@ def install(module: object) -> None:
     from torch.overrides import TorchFunctionMode
 
     class Pretended(TorchFunctionMode):
-        def __torch_function__(self, func: object, types: object, args: tuple = (), kwargs: object = None) -> object:
+        def __torch_function__(
+            self, func: object, types: object, args: tuple = (), kwargs: object = None
+        ) -> object:
             return call(func, args, kwargs or {})
 
     _MODE = Pretended
@@ -431,16 +455,25 @@ def _storages() -> None:
         index = int(location.partition(":")[2] or device_now())
         if index >= count():
             raise RuntimeError(
-                f"Attempting to deserialize object on CUDA device {index} but torch.cuda.device_count() is {count()}. Please use "
+                f"Attempting to deserialize object on CUDA device {index} but torch.cuda.device_count() is "
+                f"{count()}. Please use "
                 "torch.load with map_location to map your storages to an existing device."
             )
         if loading["unmapped"] and index != device_now():
-            once("lint", "map_location", text=f"torch.load without map_location loads tensors to cuda:{index} in a process that uses "
-                 f"cuda:{device_now()}", at=place_in_script())
+            once(
+                "lint",
+                "map_location",
+                text=f"torch.load without map_location loads tensors to cuda:{index} in a process that uses "
+                f"cuda:{device_now()}",
+                at=place_in_script(),
+            )
         storage._rehearsed = index
         return storage
 
-    serialization.location_tag, serialization.default_restore_location = location_tag, default_restore_location
+    serialization.location_tag, serialization.default_restore_location = (
+        location_tag,
+        default_restore_location,
+    )
 
     def cuda(self: object, device: object = None, non_blocking: bool = False) -> object:
         out = self.clone()

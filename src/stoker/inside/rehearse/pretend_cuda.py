@@ -1,4 +1,5 @@
-"""`torch.cuda` and its neighbours, as they would answer on a machine with GPUs; names and numbers say that they are none."""
+"""`torch.cuda` and its neighbours, as they would answer on a machine with GPUs;
+names and numbers say that they are none."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ from .tell import CannotRehearse, once
 
 NAME = "simulated GPU (rehearsal on a CPU)"
 MEMORY = 80 << 30  # bytes; only shown
-_NOTHING = """synchronize empty_cache ipc_collect manual_seed manual_seed_all seed seed_all set_rng_state set_rng_state_all init _lazy_init
-reset_peak_memory_stats reset_max_memory_allocated reset_max_memory_cached reset_accumulated_memory_stats reset_peak_host_memory_stats
-reset_accumulated_host_memory_stats set_per_process_memory_fraction set_stream set_sync_debug_mode check_error
-caching_allocator_delete caching_allocator_enable _sleep""".split()
-_ZERO = """memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_cached max_memory_cached utilization
-memory_usage temperature power_draw clock_rate device_memory_used get_sync_debug_mode current_blas_handle initial_seed""".split()
+_NOTHING = """synchronize empty_cache ipc_collect manual_seed manual_seed_all seed seed_all set_rng_state
+set_rng_state_all init _lazy_init reset_peak_memory_stats reset_max_memory_allocated reset_max_memory_cached
+reset_accumulated_memory_stats reset_peak_host_memory_stats reset_accumulated_host_memory_stats
+set_per_process_memory_fraction set_stream set_sync_debug_mode check_error caching_allocator_delete
+caching_allocator_enable _sleep""".split()
+_ZERO = """memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_cached
+max_memory_cached utilization memory_usage temperature power_draw clock_rate device_memory_used
+get_sync_debug_mode current_blas_handle initial_seed""".split()
 
 
 def install(torch: object) -> None:
@@ -86,7 +89,8 @@ def install(torch: object) -> None:
 
     def parse_to(*args: object, **kwargs: object) -> object:
         args = tuple(
-            torch.device("cuda", place(a)) if isinstance(a, int) and not isinstance(a, bool) and i == 0 else a for i, a in enumerate(args)
+            torch.device("cuda", place(a)) if isinstance(a, int) and not isinstance(a, bool) and i == 0 else a
+            for i, a in enumerate(args)
         )
         if isinstance(kwargs.get("device"), int):
             kwargs["device"] = torch.device("cuda", place(kwargs["device"]))
@@ -268,7 +272,11 @@ def _old_types(torch: object) -> None:
 
     class Kind(type):
         def __instancecheck__(cls, value: object) -> bool:
-            return isinstance(value, torch.Tensor) and isinstance(pretend.place_of(value), int) and value.dtype == cls._dtype
+            return (
+                isinstance(value, torch.Tensor)
+                and isinstance(pretend.place_of(value), int)
+                and value.dtype == cls._dtype
+            )
 
         def __call__(cls, *args: object, **kwargs: object) -> object:
             return pretend.mark(cls._plain(*args, **kwargs), place("cuda"))
@@ -276,7 +284,11 @@ def _old_types(torch: object) -> None:
     for name in ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Byte", "Char", "Bool"):
         plain = getattr(torch, f"{name}Tensor", None)
         if plain is not None:
-            put(torch.cuda, f"{name}Tensor", Kind(f"{name}Tensor", (), {"_plain": plain, "_dtype": plain.dtype, "dtype": plain.dtype}))
+            put(
+                torch.cuda,
+                f"{name}Tensor",
+                Kind(f"{name}Tensor", (), {"_plain": plain, "_dtype": plain.dtype, "dtype": plain.dtype}),
+            )
 
 
 def _defaults(torch: object) -> None:
@@ -332,7 +344,13 @@ def _autocast(torch: object) -> None:
 
     begin = autocast_mode.autocast.__init__
 
-    def init(self: object, device_type: str = "cuda", dtype: object = None, enabled: bool = True, cache_enabled: object = None) -> None:
+    def init(
+        self: object,
+        device_type: str = "cuda",
+        dtype: object = None,
+        enabled: bool = True,
+        cache_enabled: object = None,
+    ) -> None:
         if str(device_type).partition(":")[0] == "cuda":
             if device_type != "cuda":
                 raise RuntimeError(f"User specified an unsupported autocast device_type '{device_type}'")
@@ -366,7 +384,10 @@ def _replicas(torch: object) -> None:
             with pretend.off():
                 pieces = tensor.split(sizes, dim) if sizes else tensor.chunk(len(devices), dim)
                 pieces = [piece.clone() for piece in pieces]
-            return tuple(pretend.mark(piece, place(device), over=True) for piece, device in zip(pieces, devices))  # noqa: B905  # Python 3.9
+            return tuple(
+                pretend.mark(piece, place(device), over=True)
+                for piece, device in zip(pieces, devices)  # noqa: B905
+            )  # Python 3.9
 
     class Gather:
         @staticmethod
@@ -376,7 +397,9 @@ def _replicas(torch: object) -> None:
             with pretend.off():
                 if dim == 0 and all(t.dim() == 0 for t in tensors):
                     once(
-                        "lint", "gather", text="the module in DataParallel returns a scalar per GPU; use .mean() of its result"
+                        "lint",
+                        "gather",
+                        text="the module in DataParallel returns a scalar per GPU; use .mean() of its result",
                     )
                     tensors = tuple(t.view(1) for t in tensors)
                 out = torch.cat(tensors, dim)

@@ -1,5 +1,5 @@
-"""Processes that work together: NCCL becomes gloo on this machine, and each meeting of the ranks is told, so that the conductor sees who
-waits for whom."""
+"""Processes that work together: NCCL becomes gloo on this machine, and each meeting of the ranks is told, so
+that the conductor sees who waits for whom."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import os
 from . import pretend
 from .tell import CannotRehearse, once, place_in_script, tell
 
-_MEETINGS = """all_reduce broadcast reduce all_gather all_gather_into_tensor _all_gather_base gather scatter reduce_scatter
-reduce_scatter_tensor _reduce_scatter_base all_to_all
-all_to_all_single barrier monitored_barrier broadcast_object_list all_gather_object gather_object
-scatter_object_list all_reduce_coalesced all_gather_coalesced send recv""".split()
+_MEETINGS = """all_reduce broadcast reduce all_gather all_gather_into_tensor _all_gather_base gather scatter
+reduce_scatter reduce_scatter_tensor _reduce_scatter_base all_to_all all_to_all_single barrier
+monitored_barrier broadcast_object_list all_gather_object gather_object scatter_object_list
+all_reduce_coalesced all_gather_coalesced send recv""".split()
 _said: dict = {}  # process group (or None for the default one) -> the backend that the script asked for
 _inside = {"depth": 0, "n": 0, "ddp": False}
 
@@ -93,7 +93,8 @@ def _init(dist: object, c10d: object) -> None:
         expected = int(os.environ.get("STOKER_REHEARSE") or 1)
         if world_size > expected:
             raise CannotRehearse(
-                f"the script needs {world_size} ranks, but the rehearsal simulates {expected} GPUs: stoker run --rehearse {world_size}"
+                f"the script needs {world_size} ranks, but the rehearsal simulates {expected} GPUs: "
+                f"stoker run --rehearse {world_size}"
             )
         tell("dist", rank=rank, world=world_size, backend=_said[None])
         kwargs = {"timeout": timeout} if timeout is not None else {}
@@ -116,18 +117,29 @@ def _init(dist: object, c10d: object) -> None:
 
 
 def _here() -> str:
-    return f"tcp://127.0.0.1:{os.environ.get('STOKER_REHEARSE_PORT') or os.environ.get('MASTER_PORT', '29500')}"
+    return (
+        f"tcp://127.0.0.1:{os.environ.get('STOKER_REHEARSE_PORT') or os.environ.get('MASTER_PORT', '29500')}"
+    )
 
 
 def _groups(dist: object, c10d: object) -> None:
     new, get = c10d.new_group, c10d.get_backend
 
     def new_group(
-        ranks: object = None, timeout: object = None, backend: object = None, pg_options: object = None, *args: object, **kwargs: object
+        ranks: object = None,
+        timeout: object = None,
+        backend: object = None,
+        pg_options: object = None,
+        *args: object,
+        **kwargs: object,
     ) -> object:
         said = str(backend).lower() if backend else _said.get(None, "gloo")
         kwargs.pop("device_id", None)
-        made = meet("new_group", str(ranks), lambda: new(ranks, timeout, "gloo" if "nccl" in said else backend, None, *args, **kwargs))
+        made = meet(
+            "new_group",
+            str(ranks),
+            lambda: new(ranks, timeout, "gloo" if "nccl" in said else backend, None, *args, **kwargs),
+        )
         _said[made] = said
         return made
 
@@ -179,11 +191,16 @@ def _mean(args: tuple, kwargs: dict, dist: object, tensors: list, group: object)
     """gloo has no mean: the sum is divided."""
     average = getattr(dist.ReduceOp, "AVG", None)
     if average is None or not any(
-        each == average for each in (*args, *kwargs.values()) if isinstance(each, (type(average), dist.ReduceOp))
+        each == average
+        for each in (*args, *kwargs.values())
+        if isinstance(each, (type(average), dist.ReduceOp))
     ):
         return args, kwargs, lambda out: out
     args = tuple(dist.ReduceOp.SUM if isinstance(a, (type(average), dist.ReduceOp)) else a for a in args)
-    kwargs = {k: dist.ReduceOp.SUM if isinstance(v, (type(average), dist.ReduceOp)) else v for k, v in kwargs.items()}
+    kwargs = {
+        k: dist.ReduceOp.SUM if isinstance(v, (type(average), dist.ReduceOp)) else v
+        for k, v in kwargs.items()
+    }
     kwargs["async_op"], later = False, kwargs.get("async_op", False)
 
     def after(out: object) -> object:
@@ -214,7 +231,12 @@ def _data_parallel(torch: object) -> None:
             where = pretend.place_of(parameter)
             if isinstance(where, int):
                 uses(where)
-            elif where == pretend.CPU and not args and kwargs.get("device_ids") is None and "nccl" in _said.get(None, ""):
+            elif (
+                where == pretend.CPU
+                and not args
+                and kwargs.get("device_ids") is None
+                and "nccl" in _said.get(None, "")
+            ):
                 raise RuntimeError("No backend type associated with device type cpu")
         meet(
             "DistributedDataParallel(...)",
@@ -239,7 +261,9 @@ def _refused(torch: object, dist: object) -> None:
         dist.init_device_mesh = no_mesh
     from .late import when_imported
 
-    when_imported("torch.distributed.fsdp", lambda fsdp: setattr(fsdp.FullyShardedDataParallel, "__init__", _no_fsdp))
+    when_imported(
+        "torch.distributed.fsdp", lambda fsdp: setattr(fsdp.FullyShardedDataParallel, "__init__", _no_fsdp)
+    )
 
 
 def _no_fsdp(*args: object, **kwargs: object) -> None:

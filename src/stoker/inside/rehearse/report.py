@@ -12,9 +12,12 @@ NOT_CHECKED = [
 
 
 def judge(heard: dict, ends: dict, found: dict, *, plan: object, ranks: int, seconds: float) -> dict:
-    """{"code", "verdict", "lines", "warnings", "not_checked", ...}. `lines` is None where there is nothing to say: no torch, no mistake."""
+    """{"code", "verdict", "lines", "warnings", "not_checked", ...}.
+    `lines` is None where there is nothing to say: no torch, no mistake."""
     trained = {pid: events for pid, events in heard.items() if last(events, "step")}
-    errors = sorted((e for events in heard.values() for e in events if e["e"] == "error"), key=lambda e: e["t"])
+    errors = sorted(
+        (e for events in heard.values() for e in events if e["e"] == "error"), key=lambda e: e["t"]
+    )
     bad = {rank: code for rank, code in ends.items() if code}
     outcome = {
         "code": WELL,
@@ -30,17 +33,29 @@ def judge(heard: dict, ends: dict, found: dict, *, plan: object, ranks: int, sec
     refused = next((e for e in errors if e["kind"] == "CannotRehearse"), None)
     if found.get("same_gpu"):
         gpu, who = found["same_gpu"]
-        _mistake(outcome, f"ranks {' and '.join(map(str, who))} use the same GPU (cuda:{gpu}); NCCL refuses that (Duplicate GPU detected)")
-        outcome["lines"].append("use one GPU per rank: torch.cuda.set_device(local_rank), .to(local_rank), device_ids=[local_rank]")
+        _mistake(
+            outcome,
+            (
+                f"ranks {' and '.join(map(str, who))} use the same GPU (cuda:{gpu}); "
+                "NCCL refuses that (Duplicate GPU detected)"
+            ),
+        )
+        outcome["lines"].append(
+            "use one GPU per rank: torch.cuda.set_device(local_rank), .to(local_rank), "
+            "device_ids=[local_rank]"
+        )
     elif found.get("stuck") and not errors:
         _mistake(outcome, "deadlock: the ranks wait for each other forever")
         outcome["lines"] += [
-            _stands(heard[pid], where) for pid, where in sorted(found["stuck"].items(), key=lambda i: str(rank_of(heard[i[0]])))
+            _stands(heard[pid], where)
+            for pid, where in sorted(found["stuck"].items(), key=lambda i: str(rank_of(heard[i[0]])))
         ]
         outcome["lines"] += [f"rank {rank} has ended" for rank in found["gone"]]
         outcome["lines"].append("every rank must make the same collective calls, in the same order")
     elif found.get("silent"):
-        outcome.update(code=NOT_REHEARSED, verdict="the script made no progress, so Stoker ended the rehearsal")
+        outcome.update(
+            code=NOT_REHEARSED, verdict="the script made no progress, so Stoker ended the rehearsal"
+        )
         outcome["lines"] += [_stands(heard[pid], where) for pid, where in found["silent"].items()]
     elif refused:
         outcome.update(code=NOT_REHEARSED, verdict=f"this script cannot be rehearsed: {refused['text']}")
@@ -48,21 +63,37 @@ def judge(heard: dict, ends: dict, found: dict, *, plan: object, ranks: int, sec
         _mistake(outcome, "a rank ended while another rank waits for it; with NCCL this waits forever")
         outcome["lines"] += [f"rank {rank} had ended" for rank, code in ends.items() if code == 0]
         outcome["lines"] += [
-            _stands(events, last(events, "into")) for events in heard.values() if any(_was_left(e) for e in events) and last(events, "into")
+            _stands(events, last(events, "into"))
+            for events in heard.values()
+            if any(_was_left(e) for e in events) and last(events, "into")
         ]
     elif errors:
         first = next((e for e in errors if not _was_left(e)), errors[0])
         who = f"rank {first['rank']}: " if first.get("rank") not in ("", None) else ""
-        _mistake(outcome, f"the script failed: {who}{first['kind']}: {first['text'].splitlines()[0] if first['text'] else ''}")
+        _mistake(
+            outcome,
+            (
+                f"the script failed: {who}{first['kind']}: "
+                f"{first['text'].splitlines()[0] if first['text'] else ''}"
+            ),
+        )
         if first["at"]:
             outcome["lines"].append(f"at {first['at']}; the traceback is above")
         outcome["lines"] += _hints(first)
     elif bad:
         rank, code = sorted(bad.items())[0]
         how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-        _mistake(outcome, f"the script ended {'in rank ' + str(rank) + ' ' if len(ends) > 1 else ''}with {how}; its output is above")
+        _mistake(
+            outcome,
+            (
+                f"the script ended {'in rank ' + str(rank) + ' ' if len(ends) > 1 else ''}with {how}; "
+                "its output is above"
+            ),
+        )
     elif not trained:
-        outcome.update(code=NOT_REHEARSED, verdict="nothing was trained: the script finished without an optimizer step")
+        outcome.update(
+            code=NOT_REHEARSED, verdict="nothing was trained: the script finished without an optimizer step"
+        )
     elif _not_finite(trained):
         _mistake(outcome, f"the loss is not finite at {_not_finite(trained)}")
     else:
@@ -73,10 +104,18 @@ def judge(heard: dict, ends: dict, found: dict, *, plan: object, ranks: int, sec
 
 def _was_left(event: dict) -> bool:
     """An error that only says that another rank is gone."""
-    return event["e"] == "error" and (event["kind"] == "ChildFailedError" or any(said in event["text"] for said in _LEFT))
+    return event["e"] == "error" and (
+        event["kind"] == "ChildFailedError" or any(said in event["text"] for said in _LEFT)
+    )
 
 
-_LEFT = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "recvValue failed")
+_LEFT = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Timed out waiting",
+    "recvValue failed",
+)
 
 
 def as_text(outcome: dict) -> str:
@@ -101,7 +140,9 @@ def _ran(heard: dict, trained: dict, plan: object, ranks: int, seconds: float) -
     processes = [events for events in heard.values() if last(events, "joined")] or list(trained.values())
     steps = sorted({last(events, "step")["n"] for events in trained.values()})
     made = (
-        f"{steps[0]}{f' to {steps[-1]}' if len(steps) > 1 else ''} optimizer step{'s' * (steps != [1])}" if steps else "no optimizer step"
+        f"{steps[0]}{f' to {steps[-1]}' if len(steps) > 1 else ''} optimizer step{'s' * (steps != [1])}"
+        if steps
+        else "no optimizer step"
     )
     backend = next((e["backend"] for events in heard.values() for e in events if e["e"] == "dist"), "")
     number = len(processes) or ranks
@@ -112,16 +153,28 @@ def _ran(heard: dict, trained: dict, plan: object, ranks: int, seconds: float) -
         else f"ran: {how}, {made}, {ranks} simulated GPU{'s' * (ranks != 1)}, {seconds:.0f} s on a CPU"
     )
     if backend:
-        lines.append(f"communication: gloo instead of {backend}" if backend != "gloo" else "communication: gloo, as in the script")
+        lines.append(
+            f"communication: gloo instead of {backend}"
+            if backend != "gloo"
+            else "communication: gloo, as in the script"
+        )
     batch = next((e for events in heard.values() for e in events if e["e"] == "batch"), None)
     if batch:
         lines.append(f"first batch: {', '.join(batch['shapes'])}")
-    losses = [e["value"] for events in list(trained.values())[:1] for e in events if e["e"] == "loss" and e["finite"]]
+    losses = [
+        e["value"]
+        for events in list(trained.values())[:1]
+        for e in events
+        if e["e"] == "loss" and e["finite"]
+    ]
     if losses:
         lines.append(f"loss: {losses[0]:.4g}{f' -> {losses[-1]:.4g}' if len(losses) > 1 else ''}, finite")
     written = sorted({e["path"] for events in heard.values() for e in events if e["e"] == "outside"})
     if written:
-        lines.append(f"written to a scratch folder instead: {', '.join(written[:5])}{' ...' if len(written) > 5 else ''}")
+        lines.append(
+            "written to a scratch folder instead: "
+            f"{', '.join(written[:5])}{' ...' if len(written) > 5 else ''}"
+        )
     return lines
 
 
@@ -129,8 +182,14 @@ def warnings(heard: dict, trained: dict) -> list:
     """What is no failure, and looks like a mistake."""
     said = []
     for events in heard.values():
-        said += [f"{e['text']}{' (' + e['at'] + ')' if e.get('at') else ''}" for e in events if e["e"] == "lint"]
-        said += [f"{e['count']} parameters get no gradient, for example {', '.join(e['names'][:3])}" for e in events if e["e"] == "no_grad"]
+        said += [
+            f"{e['text']}{' (' + e['at'] + ')' if e.get('at') else ''}" for e in events if e["e"] == "lint"
+        ]
+        said += [
+            f"{e['count']} parameters get no gradient, for example {', '.join(e['names'][:3])}"
+            for e in events
+            if e["e"] == "no_grad"
+        ]
     ranks = {rank_of(events): events for events in trained.values() if last(events, "joined")}
     if len(ranks) > 1:
         said += _between(ranks)
@@ -142,15 +201,24 @@ def _between(ranks: dict) -> list:
     firsts = {rank: last(events, "batch") for rank, events in ranks.items()}
     digests = [b["digest"] for b in firsts.values() if b and b["digest"]]
     if len(digests) > 1 and len(set(digests)) == 1:
-        said.append("all ranks got the same first batch, so they train on the same data; use a DistributedSampler, or one seed per rank")
+        said.append(
+            "all ranks got the same first batch, so they train on the same data; "
+            "use a DistributedSampler, or one seed per rank"
+        )
     lengths = {rank: last(events, "loader") for rank, events in ranks.items()}
     seen = {rank: e["length"] for rank, e in lengths.items() if e and e["length"] is not None}
     if len(set(seen.values())) > 1:
         told = ", ".join(f"rank {rank} has {n}" for rank, n in sorted(seen.items()))
-        said.append(f"the ranks have different numbers of batches ({told}): at the end of the epoch some ranks wait forever")
+        said.append(
+            f"the ranks have different numbers of batches ({told}): at the end of the epoch some ranks "
+            "wait forever"
+        )
     steps = {rank: last(events, "step")["n"] for rank, events in ranks.items()}
     if len(set(steps.values())) > 1:
-        said.append("the ranks made different numbers of steps: " + ", ".join(f"rank {r}: {n}" for r, n in sorted(steps.items())))
+        said.append(
+            "the ranks made different numbers of steps: "
+            + ", ".join(f"rank {r}: {n}" for r, n in sorted(steps.items()))
+        )
     meets = {
         rank: sum(e["e"] == "into" and e["op"] not in ("forward", "backward") for e in events)
         for rank, events in ranks.items()
@@ -158,7 +226,8 @@ def _between(ranks: dict) -> list:
     }
     if len(set(meets.values())) > 1:
         said.append(
-            "the ranks made different numbers of collective calls: " + ", ".join(f"rank {r}: {n}" for r, n in sorted(meets.items()))
+            "the ranks made different numbers of collective calls: "
+            + ", ".join(f"rank {r}: {n}" for r, n in sorted(meets.items()))
         )
     return said
 
@@ -168,7 +237,10 @@ def not_checked(heard: dict, plan: object) -> list:
     lines = list(NOT_CHECKED)
     kinds = {e["e"]: e for events in heard.values() for e in events}
     if "autocast" in kinds:
-        lines.append(f"mixed precision ({kinds['autocast']['dtype'].replace('torch.', '')}) ran with the kernels of the CPU")
+        lines.append(
+            f"mixed precision ({kinds['autocast']['dtype'].replace('torch.', '')}) ran with the kernels of "
+            "the CPU"
+        )
     if "syncbn" in kinds:
         lines.append("SyncBatchNorm: each rank used only its own statistics")
     if "compile" in kinds:
@@ -230,7 +302,15 @@ def _stands(events: list, at: dict) -> str:
 
 
 def _not_finite(trained: dict) -> str:
-    return next((e["at"] or "backward" for events in trained.values() for e in events if e["e"] == "loss" and not e["finite"]), "")
+    return next(
+        (
+            e["at"] or "backward"
+            for events in trained.values()
+            for e in events
+            if e["e"] == "loss" and not e["finite"]
+        ),
+        "",
+    )
 
 
 def _hints(error: dict) -> list:
@@ -242,7 +322,12 @@ def _hints(error: dict) -> list:
     if "No backend type associated with device type cpu" in text:
         return ["NCCL needs GPU tensors: .to(device) before the collective call"]
     if "unrecognized arguments: --local" in text:
-        return ["torch.distributed.launch passes --local-rank: accept it, or use torchrun and read os.environ['LOCAL_RANK']"]
+        return [
+            (
+                "torch.distributed.launch passes --local-rank: accept it, or use torchrun and read "
+                "os.environ['LOCAL_RANK']"
+            )
+        ]
     if error["kind"] in ("ImportError", "ModuleNotFoundError", "OSError") and any(
         w in text for w in ("libcuda", "libcudart", "flash_attn", "triton", "apex")
     ):

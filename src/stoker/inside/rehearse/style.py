@@ -1,4 +1,5 @@
-"""How a script means to be started: by torchrun, by itself with processes of its own, on Slurm, or as one process."""
+"""How a script means to be started: by torchrun, by itself with processes of its own, on Slurm,
+or as one process."""
 
 from __future__ import annotations
 
@@ -7,10 +8,13 @@ import re
 
 ALONE, RANKS, SLURM = "alone", "ranks", "slurm"
 _SPAWNS = re.compile(
-    r"\bmp\.spawn\b|multiprocessing\.spawn\b|\bstart_processes\b|\bmp\.Process\b|multiprocessing import .*\bspawn\b|\bspawn\("
+    r"\bmp\.spawn\b|multiprocessing\.spawn\b|\bstart_processes\b|\bmp\.Process\b|multiprocessing import "
+    r".*\bspawn\b|\bspawn\("
 )
 _ENV = re.compile(r"""["'](?:LOCAL_RANK|RANK|WORLD_SIZE)["']|local[_-]rank\b|\btorchrun\b""")
-_HARD = re.compile(r"""environ\[\s*["'](?:LOCAL_RANK|RANK|WORLD_SIZE)["']\s*\]|int\(\s*os\.getenv\(\s*["'](?:LOCAL_RANK|RANK)["']\s*\)""")
+_HARD = re.compile(
+    r"""environ\[\s*["'](?:LOCAL_RANK|RANK|WORLD_SIZE)["']\s*\]|int\(\s*os\.getenv\(\s*["'](?:LOCAL_RANK|RANK)["']\s*\)"""
+)
 _SOFT = re.compile(
     r"""(?:environ\.get|getenv)\(\s*["'](?:LOCAL_RANK|RANK|WORLD_SIZE)["']|["'](?:LOCAL_RANK|RANK|WORLD_SIZE)["']\s+(?:not\s+)?in\s+os\.environ"""
 )
@@ -18,12 +22,24 @@ _SLURM = re.compile(r"""["']SLURM_(?:PROCID|LOCALID|NTASKS)["']""")
 _GROUP = re.compile(r"\binit_process_group\b|\bAccelerator\(")
 _LOCAL_IMPORT = re.compile(r"^\s*(?:from\s+(\.*[\w.]+)\s+import|import\s+([\w., ]+))", re.M)
 # options of torchrun that take no value
-_FLAGS = frozenset("--standalone --use-env --use_env --no-python --no_python --run-path --run_path -m --module".split())
-_DROPPED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES")
+_FLAGS = frozenset(
+    "--standalone --use-env --use_env --no-python --no_python --run-path --run_path -m --module".split()
+)
+_DROPPED = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "CUDA_VISIBLE_DEVICES",
+)
 
 
 class Plan:
-    """words: what to start (without the interpreter); style; flag: "--local-rank" if the old launcher hands the number over as a word."""
+    """words: what to start (without the interpreter); style; flag:
+    "--local-rank" if the old launcher hands the number over as a word."""
 
     def __init__(self, words: list, style: str, flag: str = "", launcher: str = "") -> None:
         self.words, self.style, self.flag, self.launcher = words, style, flag, launcher
@@ -43,10 +59,13 @@ def plan(words: list, ranks: int) -> Plan:
 
 def environment(before: dict, chosen: Plan, rank: int, ranks: int, port: int) -> dict:
     """The environment of one rank."""
-    env = {k: v for k, v in before.items() if k not in _DROPPED and not k.startswith(("SLURM_", "TORCHELASTIC_"))}
+    env = {
+        k: v for k, v in before.items() if k not in _DROPPED and not k.startswith(("SLURM_", "TORCHELASTIC_"))
+    }
     env["STOKER_REHEARSE_PORT"] = str(port)
     env.setdefault("WANDB_MODE", "offline")
-    env.setdefault("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker")  # it counts what an early end leaves
+    # it counts what an early end leaves
+    env.setdefault("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker")
     env.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // ranks)))
     if chosen.style == RANKS:
         env.update(
@@ -149,11 +168,18 @@ def _text(script: str, module: bool) -> str:
                 parts = name.split(" as ")[0].strip().strip(".").split(".")
                 for root in {*roots, os.path.dirname(path)}:
                     waiting += [
-                        p for p in (os.path.join(root, *parts) + ".py", os.path.join(root, *parts, "__init__.py")) if os.path.isfile(p)
+                        p
+                        for p in (
+                            os.path.join(root, *parts) + ".py",
+                            os.path.join(root, *parts, "__init__.py"),
+                        )
+                        if os.path.isfile(p)
                     ]
     return "\n".join(texts)
 
 
 def _code(text: str) -> str:
     """Without what stands in comments: they often speak of torchrun."""
-    return "\n".join(line.partition("#")[0] if "'" not in line and '"' not in line else line for line in text.splitlines())
+    return "\n".join(
+        line.partition("#")[0] if "'" not in line and '"' not in line else line for line in text.splitlines()
+    )

@@ -26,7 +26,11 @@ def tell(event: str, **said: object) -> None:
         return
     if _pid != os.getpid():
         _fd, _pid = (
-            os.open(os.path.join(room, f"{os.getpid()}.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600),
+            os.open(
+                os.path.join(room, f"{os.getpid()}.jsonl"),
+                os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC,
+                0o600,
+            ),
             os.getpid(),
         )
     line = json.dumps({"e": event, "t": time.time(), **said}, default=str) + "\n"

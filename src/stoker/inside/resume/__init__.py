@@ -1,10 +1,12 @@
-"""Exact resume of an unmodified script, by ghost replay: record, kill, replay as a ghost, restore, check the tail.
+"""Exact resume of an unmodified script, by ghost replay:
+record, kill, replay as a ghost, restore, check the tail.
 
 `begin()` and `torch_is_here()` are all that the outside calls. Here the rooms are put together; each imports
 only those that stand before it:
-core (the phases of a life, its log, how it ends) · world (files, clocks, programs: what the script asks and does) · state (what the script
-can reach, and what changes of it) · compute (modules, autograd, optimizers) · data (loaders) · image (where one is taken, what it is, how
-it is put back) · audit (is a resume what the run was). What a room has to say upward it says through lists that it owns (`on_...`).
+core (the phases of a life, its log, how it ends) · world (files, clocks, programs:
+what the script asks and does) · state (what the script can reach, and what changes of it) · compute (modules,
+autograd, optimizers) · data (loaders) · image (where one is taken, what it is, how it is put back) · audit
+(is a resume what the run was). What a room has to say upward it says through lists that it owns (`on_...`).
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ OWNER = "owner"  # in phases.folder: the attempt and process that trains
 
 
 def begin(process: object) -> bool:
-    """The script begins: what it may take by name is watched before anything is imported. False: no exact resume in this process."""
+    """The script begins: what it may take by name is watched before anything is imported. False:
+    no exact resume in this process."""
     if process.rehearsed or not os.environ.get("STOKER_RESUME_DIR"):
         return False
     from ..entry import imports
@@ -53,7 +56,8 @@ def _start_of_numpy(module: object) -> None:
 
 
 def torch_is_here(process: object) -> None:
-    """torch has just been imported: from here on this life is recorded, or goes to an image. What forbids it is said."""
+    """torch has just been imported: from here on this life is recorded, or goes to an image.
+    What forbids it is said."""
     from .core import words
     why = _begin()
     if phases.audit and (why or not phases.phase):
@@ -153,7 +157,13 @@ def _join() -> None:
     files.images_in_use.append(requests.images)
     images.obstacles.append(loader.obstacle)
     images.on_written.append(requests.image_written)
-    images.parts += [("loader", loader), ("files", files), ("values", values), ("leavings", side_effects), ("warned", warning_filters)]
+    images.parts += [
+        ("loader", loader),
+        ("files", files),
+        ("values", values),
+        ("leavings", side_effects),
+        ("warned", warning_filters),
+    ]
     if phases.audit:
         from .audit import auditor
         from .image import ending, points
@@ -162,8 +172,9 @@ def _join() -> None:
 
 
 def _let_go() -> None:
-    """What runs last of all that we do at exit. Python takes the script's modules apart after it, and calls each `__del__`: what we still
-    held would live on, or find its globals gone."""
+    """What runs last of all that we do at exit.
+    Python takes the script's modules apart after it, and calls each `__del__`:
+    what we still held would live on, or find its globals gone."""
     from .data import loader_state
     from .state import changed, library_held, walk_heap, walk_kinds
     phases.leaving = True
@@ -181,7 +192,9 @@ def _same_path(image: object) -> object:
         return image
     for line in differences:
         outcome.say(line)
-    outcome.write_state(tried=[*(outcome.state().get("tried") or ())[-9:], {"image": image.n, "why": differences[0]}])
+    outcome.write_state(
+        tried=[*(outcome.state().get("tried") or ())[-9:], {"image": image.n, "why": differences[0]}]
+    )
     return None
 
 
@@ -196,7 +209,8 @@ def _own() -> None:
     fd = aside(own.open_made(path, os.O_RDWR))  # before it is locked: to close one lets go
     before = os.read(fd, 100).split()
     try:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not inherited by children; let go with the process, or by exec
+        # not inherited by children; let go with the process, or by exec
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         before = [str(phases.attempt).encode(), before[1] if len(before) > 1 else b"?"]
     me = [str(phases.attempt).encode(), str(os.getpid()).encode()]
@@ -216,7 +230,8 @@ def _own() -> None:
 
 
 def _set_aside(name: str) -> None:
-    """What an earlier record left behind does not belong to the one that begins now; the last one is kept to be looked at."""
+    """What an earlier record left behind does not belong to the one that begins now;
+    the last one is kept to be looked at."""
     from .core import own
     path = os.path.join(phases.folder, name)
     own.remove(path + ".old")
@@ -237,5 +252,8 @@ def _tell_resumed() -> None:
     lost, values = phases.log.compared, phases.log.values_compared
     outcome.write_state(state="resumable", reason="", lives=lives, back=None,
                         resumed={**told, "lost_events": lost, "values_equal": values, "grade": "bit-exact"})
-    outcome.say(f"resumed at step {told['step']:,} in {told['seconds']:.1f} s; {told['lost_steps']} lost steps repeated, "
-                f"{values} values equal to the recording; grade: bit-exact")
+    outcome.say(
+        f"resumed at step {told['step']:,} in {told['seconds']:.1f} s; "
+        f"{told['lost_steps']} lost steps repeated, "
+        f"{values} values equal to the recording; grade: bit-exact"
+    )

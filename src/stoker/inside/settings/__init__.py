@@ -1,7 +1,8 @@
 """Settings: what the tuner found to be faster, put into an unmodified script from outside.
 
-`install()` is all that the outside calls. sites.py: which loader is meant; loaders.py: its workers and what feeds it; roots.py: which
-module the script calls, and its optimizers; knobs.py: what can be turned in the computation; told.py: what was applied, what not and why.
+`install()` is all that the outside calls. sites.py: which loader is meant; loaders.py:
+its workers and what feeds it; roots.py: which module the script calls, and its optimizers; knobs.py:
+what can be turned in the computation; told.py: what was applied, what not and why.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import os
 
 
 def install(_process: object) -> None:
-    """torch has just been imported. Within the tuner all is watched, also without settings, so that knobs can be turned later."""
+    """torch has just been imported. Within the tuner all is watched, also without settings, so that knobs can
+    be turned later."""
     room, file = os.environ.get("STOKER_TUNE"), os.environ.get("STOKER_SETTINGS")
     if not room and not file:
         return

@@ -1,7 +1,8 @@
-"""A whole batch in a few calls instead of a call for each sample: for data sets whose samples are rows of what they hold.
+"""A whole batch in a few calls instead of a call for each sample:
+for data sets whose samples are rows of what they hold.
 
-Nothing is believed of a class: a plan is made from what some samples are (`plan`), and counts only if it gives the same on many more
-(`prove`). pictures.py: rows that go through a transform of pixels.
+Nothing is believed of a class: a plan is made from what some samples are (`plan`), and counts only if it
+gives the same on many more (`prove`). pictures.py: rows that go through a transform of pixels.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class Plan:
 
 
 def prove(data: object, n: int = 1000, seconds: float = 30.0, made: Plan | None = None) -> Proof:
-    """Whether batches can be read at once (`made`: by this plan): equal on `n` items drawn at random (all of them, if there are fewer)."""
+    """Whether batches can be read at once (`made`: by this plan):
+    equal on `n` items drawn at random (all of them, if there are fewer)."""
     try:
         with beside.aside(data):
             made = made or plan(data)
@@ -37,7 +39,12 @@ def prove(data: object, n: int = 1000, seconds: float = 30.0, made: Plan | None 
 def plan(data: object) -> Plan:
     """How this data set is read in batches. Raises Unfit."""
     from torch.utils import data as kinds
-    if isinstance(data, kinds.IterableDataset) or not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
+
+    if (
+        isinstance(data, kinds.IterableDataset)
+        or not hasattr(data, "__getitem__")
+        or not hasattr(data, "__len__")
+    ):
         raise Unfit("the data set is a stream without indices")
     if not len(data):
         raise Unfit("the data set is empty")
@@ -80,7 +87,10 @@ class _Tensors(Plan):
         self.tensors = data.tensors
 
     def rows(self, indices: object) -> list:
-        return [each.index_select(0, indices) if each.device == indices.device else each[indices] for each in self.tensors]
+        return [
+            each.index_select(0, indices) if each.device == indices.device else each[indices]
+            for each in self.tensors
+        ]
 
 
 class _Part(Plan):
@@ -147,7 +157,8 @@ class _Samples:
 
 
 class _Columns(Plan):
-    """Each part of a sample is a row of something that the data set holds, as it is or through a transform of its pixels."""
+    """Each part of a sample is a row of something that the data set holds,
+    as it is or through a transform of its pixels."""
 
     about = "rows of the stored data"
 
@@ -186,7 +197,11 @@ class _Columns(Plan):
 def _read(reader: object, indices: object) -> object:
     if type(reader) is list:
         return [_read(each, indices) for each in reader]
-    return {key: _read(each, indices) for key, each in reader.items()} if type(reader) is dict else reader(indices)
+    return (
+        {key: _read(each, indices) for key, each in reader.items()}
+        if type(reader) is dict
+        else reader(indices)
+    )
 
 
 def columns(data: object, length: int) -> list:
@@ -206,8 +221,15 @@ def _inside(values: object, deep: int) -> list:
     found = []
     for each in values.values() if isinstance(values, dict) else values:
         found.append(each)
-        if deep < 2 and (isinstance(each, dict) or type(each) is tuple or (type(each) is list and not isinstance(each[:1], _PLAIN))) \
-                and len(each) <= WIDE:
+        if (
+            deep < 2
+            and (
+                isinstance(each, dict)
+                or type(each) is tuple
+                or (type(each) is list and not isinstance(each[:1], _PLAIN))
+            )
+            and len(each) <= WIDE
+        ):
             found += _inside(each, deep + 1)
     return found
 
@@ -215,12 +237,24 @@ def _inside(values: object, deep: int) -> list:
 def _column(value: object, length: int) -> object:
     torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
     if isinstance(value, torch.Tensor):
-        return value.detach() if value.dim() and len(value) == length and value.layout is torch.strided else None
-    if numpy is not None and isinstance(value, numpy.ndarray) and value.ndim and len(value) == length and value.dtype.kind in "iufb":
+        return (
+            value.detach() if value.dim() and len(value) == length and value.layout is torch.strided else None
+        )
+    if (
+        numpy is not None
+        and isinstance(value, numpy.ndarray)
+        and value.ndim
+        and len(value) == length
+        and value.dtype.kind in "iufb"
+    ):
         return torch.from_numpy(value) if value.flags.writeable else torch.from_numpy(value.copy())
     if type(value) in (list, tuple) and len(value) == length and type(value[0]) in _PLAIN:
         kinds = set(map(type, value))
-        return torch.tensor(value, dtype=torch.float64 if kinds == {float} else None) if len(kinds) == 1 else None
+        return (
+            torch.tensor(value, dtype=torch.float64 if kinds == {float} else None)
+            if len(kinds) == 1
+            else None
+        )
     return None
 
 
@@ -228,8 +262,16 @@ class _As:
     """Rows of a column, in the kind and shape of the samples."""
 
     def __init__(self, column: object, part: object, scale: bool = False, turn: bool = False) -> None:
-        self.column, self.dtype, self.shape, self.scale, self.turn = column, part.dtype, part.shape[1:], scale, turn
-        self.as_it_is = not scale and not turn and column.dtype == part.dtype and column.shape[1:] == part.shape[1:]
+        self.column, self.dtype, self.shape, self.scale, self.turn = (
+            column,
+            part.dtype,
+            part.shape[1:],
+            scale,
+            turn,
+        )
+        self.as_it_is = (
+            not scale and not turn and column.dtype == part.dtype and column.shape[1:] == part.shape[1:]
+        )
 
     def __call__(self, indices: object) -> object:
         rows = self.column.index_select(0, indices)
@@ -263,7 +305,9 @@ def _if_equal(reader: _As, column: object, part: object, at: object) -> _As | No
     if column[0].numel() != part[0].numel() or column.is_complex() != part.is_complex():
         return None
     found = reader(at)
-    same = torch.equal(found, part) or (found.is_floating_point() and torch.equal(found.nan_to_num(7.0), part.nan_to_num(7.0)))
+    same = torch.equal(found, part) or (
+        found.is_floating_point() and torch.equal(found.nan_to_num(7.0), part.nan_to_num(7.0))
+    )
     return reader if same else None
 
 
@@ -284,7 +328,11 @@ class _Called(Plan):
                 continue
             if fingerprint.of(data) != held:
                 raise Unfit("the data set changes while it is read")
-            if not difference(samples.batch, first) and not difference(first, again) and not _shared(first, again):
+            if (
+                not difference(samples.batch, first)
+                and not difference(first, again)
+                and not _shared(first, again)
+            ):
                 self.form, self.about = form, "its own __getitem__ with many indices at once"
                 return
         raise Unfit("the data set cannot read several samples at once")

@@ -12,8 +12,12 @@ def states(data: object = None) -> tuple:
     """Of torch's, Python's and numpy's global generators, and of those that a data set has for itself."""
     torch, random, numpy = sys.modules.get("torch"), sys.modules.get("random"), sys.modules.get("numpy")
     own = [(each, state_of(each)) for each in generators(data)] if data is not None else []
-    return (torch.get_rng_state() if torch is not None else None, random.getstate() if random is not None else None,
-            numpy.random.get_state() if numpy is not None and "numpy.random" in sys.modules else None, own)
+    return (
+        torch.get_rng_state() if torch is not None else None,
+        random.getstate() if random is not None else None,
+        numpy.random.get_state() if numpy is not None and "numpy.random" in sys.modules else None,
+        own,
+    )
 
 
 def put(was: tuple) -> None:
@@ -68,7 +72,11 @@ def is_generator(thing: object) -> bool:
         return True
     if random is not None and isinstance(thing, random.Random):
         return True
-    return numpy is not None and "numpy.random" in sys.modules and isinstance(thing, (numpy.random.RandomState, numpy.random.Generator))
+    return (
+        numpy is not None
+        and "numpy.random" in sys.modules
+        and isinstance(thing, (numpy.random.RandomState, numpy.random.Generator))
+    )
 
 
 def state_of(generator: object) -> object:
@@ -76,7 +84,13 @@ def state_of(generator: object) -> object:
     for name in ("getstate", "get_state"):
         if hasattr(generator, name):
             state = getattr(generator, name)()
-            return _Bytes(state) if hasattr(state, "data_ptr") else _Tuple(state) if name == "get_state" else state
+            return (
+                _Bytes(state)
+                if hasattr(state, "data_ptr")
+                else _Tuple(state)
+                if name == "get_state"
+                else state
+            )
     return generator.bit_generator.state
 
 

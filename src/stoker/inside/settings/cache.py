@@ -1,9 +1,12 @@
-"""Samples that are kept once they were made, for data sets in which the same index gives the same sample each time (`prove`).
+"""Samples that are kept once they were made,
+for data sets in which the same index gives the same sample each time (`prove`).
 
-Samples of one shape are kept in columns of shared memory that exist before a worker is forked: what one worker has made, all have, in
-each later epoch, and also when workers are started anew. Two that write the same row write the same bytes; a row counts when its mark is
-set, behind it. Samples of changing shape are kept by the process that asks, so only without workers: each worker would fill a cache of its
-own, lose it with the epoch, and hold the data as often as there are workers.
+Samples of one shape are kept in columns of shared memory that exist before a worker is forked:
+what one worker has made, all have, in each later epoch, and also when workers are started anew.
+Two that write the same row write the same bytes; a row counts when its mark is set, behind it.
+Samples of changing shape are kept by the process that asks, so only without workers:
+each worker would fill a cache of its own, lose it with the epoch,
+and hold the data as often as there are workers.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ _made: dict = {}  # id of a data set that lives -> (weak reference to it, for wh
 
 
 def prove(data: object, n: int = 1000, seconds: float = 30.0) -> Proof:
-    """Whether samples may be kept: the same index twice gives the same sample, nothing is drawn, nothing changes by reading."""
+    """Whether samples may be kept: the same index twice gives the same sample, nothing is drawn, nothing
+    changes by reading."""
     from torch.utils.data import IterableDataset
     if isinstance(data, IterableDataset):
         return Proof("the data set is a stream without indices", 0, 0.0)
@@ -29,10 +33,15 @@ def prove(data: object, n: int = 1000, seconds: float = 30.0) -> Proof:
 
 
 def again(data: object, workers: int, batch: bool) -> object | None:
-    """The cache that an earlier loader over the same data set has filled: many scripts make a loader for each epoch. None when there is
-    none, or the data set has changed since."""
+    """The cache that an earlier loader over the same data set has filled:
+    many scripts make a loader for each epoch. None when there is none, or the data set has changed since."""
     lives, whom, held, reader = _made.get(id(data), (None, None, None, None))
-    fits = lives is not None and lives() is data and whom == (bool(workers), batch) and held == fingerprint.of(data)
+    fits = (
+        lives is not None
+        and lives() is data
+        and whom == (bool(workers), batch)
+        and held == fingerprint.of(data)
+    )
     return reader if fits else None
 
 
@@ -43,7 +52,8 @@ def forget(reader: object) -> None:
 
 
 def of(data: object, workers: int, limit: int | None, batch: bool) -> object:
-    """A cache for `data`, which lives as long as the data set. `batch`: default_collate follows. Raises Unfit."""
+    """A cache for `data`, which lives as long as the data set. `batch`: default_collate follows.
+    Raises Unfit."""
     reader = _new(data, workers, limit, batch)
     key = id(data)
     try:
@@ -71,10 +81,19 @@ def _kind_of(sample: object) -> object:
     """The structure of a sample, to be compared; None where a part of it has no place in a column."""
     torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
     if isinstance(sample, torch.Tensor):
-        plain = type(sample) is torch.Tensor and sample.layout is torch.strided and sample.device.type == "cpu" and not sample.requires_grad
+        plain = (
+            type(sample) is torch.Tensor
+            and sample.layout is torch.strided
+            and sample.device.type == "cpu"
+            and not sample.requires_grad
+        )
         return ("tensor", sample.dtype, tuple(sample.shape)) if plain else None
     if numpy is not None and type(sample) is numpy.ndarray:
-        return ("array", str(sample.dtype), sample.shape) if sample.dtype.kind in "iufb" and sample.dtype.isnative else None
+        return (
+            ("array", str(sample.dtype), sample.shape)
+            if sample.dtype.kind in "iufb" and sample.dtype.isnative
+            else None
+        )
     if numpy is not None and isinstance(sample, numpy.generic):
         return ("scalar", str(sample.dtype)) if sample.dtype.kind in "iufb" else None
     if type(sample) in _PLAIN:
@@ -104,7 +123,8 @@ class _Columns(_Source):
         self.source, self.batch = (lambda: data), batch
         self.kind, self.leaves = _kind_of(sample), _leaves(sample)
         size = 1 + sum(max(1, each.numel()) * each.element_size() for each in self.leaves)
-        self.rows = min(len(data), room // size)  # the first so many: any of them is asked as often as another
+        # the first so many: any of them is asked as often as another
+        self.rows = min(len(data), room // size)
         if self.rows < min(len(data), 64):
             raise Unfit(f"not enough memory: {size:,} bytes a sample, {room:,} free")
         self.columns = [_shared((self.rows, *each.shape), each.dtype) for each in self.leaves]
@@ -157,7 +177,9 @@ class _Columns(_Source):
         return _put_together(self.shape, iter(rows), as_batch=True)
 
     def _samples(self, rows: list, count: int) -> list:
-        return [_put_together(self.shape, iter([each[n] for each in rows]), as_batch=False) for n in range(count)]
+        return [
+            _put_together(self.shape, iter([each[n] for each in rows]), as_batch=False) for n in range(count)
+        ]
 
 
 class Changed(Exception):
@@ -180,7 +202,9 @@ def _leaves(sample: object) -> list:
     if isinstance(sample, torch.Tensor):
         return [sample]
     if type(sample) in (tuple, list, dict):
-        return [leaf for each in (sample.values() if type(sample) is dict else sample) for leaf in _leaves(each)]
+        return [
+            leaf for each in (sample.values() if type(sample) is dict else sample) for leaf in _leaves(each)
+        ]
     return [torch.tensor(sample, dtype=torch.float64) if type(sample) is float else torch.as_tensor(sample)]
 
 
@@ -201,7 +225,8 @@ def _put_together(shape: object, leaves: object, as_batch: bool) -> object:
 
 
 class _Kept(_Source):
-    """Samples as they came, for the process that asks. What is given out is a copy: the script may write into it."""
+    """Samples as they came, for the process that asks. What is given out is a copy:
+    the script may write into it."""
 
     batch = False
 

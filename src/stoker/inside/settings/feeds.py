@@ -1,8 +1,9 @@
-"""What feeds a loader instead of its data set's `__getitem__`: batches read at once (batched.py) or samples that are kept (cache.py).
+"""What feeds a loader instead of its data set's `__getitem__`:
+batches read at once (batched.py) or samples that are kept (cache.py).
 
-The loader and its data set stay as they are, only the iterators that are made of it read another way. That is decided at the first of
-them, by a proof on a few items, looked at again with each, and now and then with a single sample; what fails is left at once, and that
-batch is read as the script reads it.
+The loader and its data set stay as they are, only the iterators that are made of it read another way.
+That is decided at the first of them, by a proof on a few items, looked at again with each, and now and then
+with a single sample; what fails is left at once, and that batch is read as the script reads it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from .proof import Proof, Unfit, collate, difference
 
 KINDS = ("batched", "cache")
 CHEAP, CHEAP_S = 64, 3.0  # items, and seconds, of the proof at the start of a run
-SPOT_S, SPOT_SHARE = 2.0, 0.005  # one sample is read again after so long, if that is not more than this share of the time
+# one sample is read again after so long, if that is not more than this share of the time
+SPOT_S, SPOT_SHARE = 2.0, 0.005
 WARM_S = 1.5  # to fill the cache of a loader beside the script's
 _wishes: dict = {}  # id of a loader -> Wish
 _single: object = None
@@ -47,7 +49,8 @@ class Wish:
 
 
 def want(loader: object, kind: str, limit: int | None, tell: object) -> str:
-    """Feed it so from its first batch on. "" or why not; `tell(why)` is called when it is decided, and again if it must be left."""
+    """Feed it so from its first batch on. "" or why not;
+    `tell(why)` is called when it is decided, and again if it must be left."""
     why = _obstacle(loader, kind)
     if not why:
         Wish(loader, kind, limit, tell)
@@ -73,7 +76,8 @@ def give(loader: object, kind: str, limit: int | None = None) -> str:
 
 
 def proofs(loader: object, n: int = 1000, seconds: float = 4.0) -> dict:
-    """{feed: True, or why not} for each way to feed it; each item is asked for at most three times, and the seconds are of each."""
+    """{feed: True, or why not} for each way to feed it;
+    each item is asked for at most three times, and the seconds are of each."""
     found = {}
     for kind, prove in (("batched", batched.prove), ("cache", cache.prove)):
         why = _obstacle(loader, kind) or prove(loader.dataset, n, seconds).why
@@ -99,7 +103,9 @@ def forks(loader: object) -> bool:
     own = loader.multiprocessing_context
     if own is not None:
         return own.get_start_method() == "fork"
-    return (multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]) == "fork"
+    return (
+        multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    ) == "fork"
 
 
 def _is_default(loader: object) -> bool:
@@ -165,8 +171,8 @@ class Ready:
 
 
 class Fed:
-    """Stands in an iterator in the place of the data set. It holds only a number: an image of exact resume needs no copy of a cache, the
-    life that goes to it makes its own."""
+    """Stands in an iterator in the place of the data set. It holds only a number:
+    an image of exact resume needs no copy of a cache, the life that goes to it makes its own."""
 
     __slots__ = ("__weakref__", "n")
 
@@ -235,7 +241,8 @@ class Feed:
                 self._leave(f"the data set changes between epochs ({what}): {why}")
 
     def warm(self, seconds: float, batch: int) -> None:
-        """Keep some samples now, and read only those: a loader that is measured is to be as it will be later on."""
+        """Keep some samples now, and read only those:
+        a loader that is measured is to be as it will be later on."""
         until, size = time.monotonic() + seconds, min(len(self.data), max(256, 8 * batch))
         filled = 0
         with beside.aside(self.data):
@@ -298,8 +305,8 @@ def _original(data: object) -> object:
 # ---- indices
 
 def _indices(batches: object) -> object:
-    """The batches of torch's own samplers as tensors of indices, without a Python number for each; None for other samplers. What is drawn
-    from which generator, and when, is as in torch."""
+    """The batches of torch's own samplers as tensors of indices, without a Python number for each;
+    None for other samplers. What is drawn from which generator, and when, is as in torch."""
     from torch.utils.data import sampler as kinds
     if type(batches) is not kinds.BatchSampler:
         return None
@@ -307,8 +314,16 @@ def _indices(batches: object) -> object:
     if not _order_is_known():
         return None
     if type(inner) is kinds.SequentialSampler:
-        return _cut(lambda: iter([sys.modules["torch"].arange(len(inner.data_source))]), batches.batch_size, batches.drop_last)
-    if type(inner) is kinds.RandomSampler and not inner.replacement and inner.num_samples == len(inner.data_source):
+        return _cut(
+            lambda: iter([sys.modules["torch"].arange(len(inner.data_source))]),
+            batches.batch_size,
+            batches.drop_last,
+        )
+    if (
+        type(inner) is kinds.RandomSampler
+        and not inner.replacement
+        and inner.num_samples == len(inner.data_source)
+    ):
         return _cut(lambda: _shuffled(inner), batches.batch_size, batches.drop_last)
     return None
 
@@ -324,7 +339,8 @@ def _shuffled(sampler: object) -> object:
 
 
 def _order_is_known() -> bool:
-    """Whether this torch shuffles as `_shuffled` does: the same order, and all generators left as torch leaves them. Looked at once."""
+    """Whether this torch shuffles as `_shuffled` does:
+    the same order, and all generators left as torch leaves them. Looked at once."""
     if not _known_order:
         from torch.utils.data import RandomSampler
         torch = sys.modules["torch"]

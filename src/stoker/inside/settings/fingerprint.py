@@ -1,6 +1,7 @@
 """What a data set holds, in a few numbers: whether the script has changed it between two epochs.
 
-Its attributes, those of what it holds, and the plain values that the code of its `__getitem__` takes from its module.
+Its attributes, those of what it holds,
+and the plain values that the code of its `__getitem__` takes from its module.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import sys
 import types
 import zlib
 
-DEEP, ITEMS, WHOLE = 4, 48, 2_000_000  # levels; entries looked at in one container; those of a list that is hashed whole
+# levels; entries looked at in one container; those of a list that is hashed whole
+DEEP, ITEMS, WHOLE = 4, 48, 2_000_000
 BYTES = 4 << 20  # an array up to this size is read whole, a larger one in some places
 _PLAIN = (int, float, str, bytes, bool, type(None), complex)
 _CODE = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType)
@@ -48,7 +50,9 @@ def stamp(data: object) -> tuple:
 def _look(thing: object, path: str, found: dict, deep: int, how: tuple) -> None:
     kind, (seen, visit) = type(thing), how
     if kind in _PLAIN:
-        found[path] = thing if not isinstance(thing, (str, bytes)) or len(thing) < 256 else (len(thing), hash(thing))
+        found[path] = (
+            thing if not isinstance(thing, (str, bytes)) or len(thing) < 256 else (len(thing), hash(thing))
+        )
         return
     if id(thing) in seen or isinstance(thing, _CODE):
         found[path] = id(thing)
@@ -73,7 +77,10 @@ def _look(thing: object, path: str, found: dict, deep: int, how: tuple) -> None:
         return
     else:
         found[path] = kind.__name__, id(thing)
-        inside = [(f"{path}.{name}" if path else name, value) for name, value in list(getattr(thing, "__dict__", {}).items())]
+        inside = [
+            (f"{path}.{name}" if path else name, value)
+            for name, value in list(getattr(thing, "__dict__", {}).items())
+        ]
         inside += [(f"{path}~{name}", value) for name, value in _globals(kind)]
     if deep < DEEP:
         for name, value in inside:
@@ -81,7 +88,8 @@ def _look(thing: object, path: str, found: dict, deep: int, how: tuple) -> None:
 
 
 def words_of(data: object) -> set:
-    """The names that the code reads which makes a sample: of its class, of functions of its module, of what it holds."""
+    """The names that the code reads which makes a sample:
+    of its class, of functions of its module, of what it holds."""
     found: set = set()
     things: list = []
     walk(data, things.append)
@@ -97,7 +105,11 @@ def _words(function: types.FunctionType, kind: type, found: set, deep: int) -> N
     found.update(function.__code__.co_names)
     for word in function.__code__.co_names if deep < 3 else ():
         inner = function.__globals__.get(word) or getattr(kind, word, None)
-        if isinstance(inner, types.FunctionType) and inner.__module__ == function.__module__ and inner is not function:
+        if (
+            isinstance(inner, types.FunctionType)
+            and inner.__module__ == function.__module__
+            and inner is not function
+        ):
             _words(inner, kind, found, deep + 1)
 
 

@@ -55,7 +55,11 @@ def fused_obstacle(optimizer: object) -> str:
         if any(isinstance(each, torch.Tensor) for each in group.values()):
             return "the learning rate is a tensor"
         for p in group["params"]:
-            if type(p) not in (torch.Tensor, torch.nn.Parameter) or not p.is_floating_point() or p.is_complex():
+            if (
+                type(p) not in (torch.Tensor, torch.nn.Parameter)
+                or not p.is_floating_point()
+                or p.is_complex()
+            ):
                 return f"a parameter is a {type(p).__name__} of {p.dtype}"
             if p.device.type not in devices or p.layout is not torch.strided:
                 return f"a parameter is on {p.device.type}"
@@ -68,14 +72,19 @@ def fused_obstacle(optimizer: object) -> str:
 
 def fuse(optimizer: object) -> tuple:
     """Switch it. What it tells of itself, and so what the script saves, stays as it was."""
-    said = [(group, {word: group.get(word) for word in ("fused", "foreach")}) for group in optimizer.param_groups]
+    said = [
+        (group, {word: group.get(word) for word in ("fused", "foreach")}) for group in optimizer.param_groups
+    ]
 
     def as_it_was(_: object, state: dict) -> None:
         for group, (_, words) in zip(state["param_groups"], said):  # noqa: B905  # Python 3.9
             group.update(words)
 
     def again(_: object) -> None:
-        said[:] = [(group, {word: group.get(word) for word in ("fused", "foreach")}) for group in optimizer.param_groups]
+        said[:] = [
+            (group, {word: group.get(word) for word in ("fused", "foreach")})
+            for group in optimizer.param_groups
+        ]
         _switch(optimizer, said)
 
     _switch(optimizer, said)

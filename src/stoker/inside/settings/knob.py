@@ -12,7 +12,8 @@ turned: list = []  # called when a knob was turned
 
 
 class Knob:
-    """One knob. `value` is what it is turned to, None while it is off. Each kind has `_fits`, `_on` and `_off`, which may raise."""
+    """One knob. `value` is what it is turned to, None while it is off.
+    Each kind has `_fits`, `_on` and `_off`, which may raise."""
 
     name = ""
     value: object = None

@@ -1,5 +1,6 @@
-"""Knobs of the computation: threads, precision, channels_last, fused, compile. Each has `fits(value)` and `on(value)`, which say "" or why
-not and never raise, and `off()`; they may be turned between any two steps of a living training.
+"""Knobs of the computation: threads, precision, channels_last, fused, compile.
+Each has `fits(value)` and `on(value)`, which say "" or why not and never raise, and `off()`;
+they may be turned between any two steps of a living training.
 
 What fails in a forward is taken out, and that forward is run again without, from the same random state.
 """
@@ -30,7 +31,8 @@ def optimizers() -> list:
 
 
 def shapes() -> str:
-    """A short hash of the parameters' shapes and kinds, in the order in which the first optimizer holds them; "" before there is one."""
+    """A short hash of the parameters' shapes and kinds, in the order in which the first optimizer holds them;
+    "" before there is one."""
     living = roots.living()
     if not living:
         return ""
@@ -76,14 +78,25 @@ def _root_obstacle() -> str:
     if module is None:
         several = ", ".join(roots.types)
         if several:
-            return f"no single module that the script calls holds all trained parameters; the script calls {several}"
+            return (
+                "no single module that the script calls holds all trained parameters; "
+                f"the script calls {several}"
+            )
         return "the script calls no module that holds the trained parameters"
     if isinstance(module, torch.jit.ScriptModule):
         return "the model is a TorchScript"
     kind = type(module)
-    if kind.__module__.startswith("torch.nn.parallel") or "fsdp" in kind.__module__ or kind.__name__.startswith("DeepSpeed"):
+    if (
+        kind.__module__.startswith("torch.nn.parallel")
+        or "fsdp" in kind.__module__
+        or kind.__name__.startswith("DeepSpeed")
+    ):
         return f"the model runs in {kind.__name__}"
-    if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+    if (
+        torch.distributed.is_available()
+        and torch.distributed.is_initialized()
+        and torch.distributed.get_world_size() > 1
+    ):
         return "several ranks train together"
     if kind.__module__.startswith("torch._dynamo") or module._compiled_call_impl is not None:
         return "the script compiles the model itself"
@@ -95,7 +108,8 @@ def _dtypes() -> set:
 
 
 class Precision(Knob):
-    """"bf16": the root's forward under autocast, its outputs back in float32. "tf32": products of float32 in TF32, where the device can."""
+    """"bf16": the root's forward under autocast, its outputs back in float32. "tf32":
+    products of float32 in TF32, where the device can."""
 
     name = "precision"
     _was: tuple | None = None
@@ -138,7 +152,8 @@ class Precision(Knob):
 
 
 class ChannelsLast(Knob):
-    """Convolution weights, 4-D inputs of the root and what lies between in channels_last; 4-D outputs as the script expects them."""
+    """Convolution weights, 4-D inputs of the root and what lies between in channels_last;
+    4-D outputs as the script expects them."""
 
     name = "channels_last"
     _early = False
@@ -158,9 +173,14 @@ class ChannelsLast(Knob):
             self._early = False
 
     def early(self, optimizer: object) -> None:
-        """The weights that this optimizer trains, already now: a life that goes to an image comes by here too, but by no forward."""
+        """The weights that this optimizer trains, already now:
+        a life that goes to an image comes by here too, but by no forward."""
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        found = [each for each in living("torch.nn.Conv2d", "torch.nn.ConvTranspose2d") if id(getattr(each, "weight", None)) in trained]
+        found = [
+            each
+            for each in living("torch.nn.Conv2d", "torch.nn.ConvTranspose2d")
+            if id(getattr(each, "weight", None)) in trained
+        ]
         convert(found, sys.modules["torch"].channels_last)
         self._early = True
 
@@ -198,7 +218,9 @@ class Compile(Knob):
         device = next(roots.root().parameters()).device.type
         if device == "cpu" and not any(shutil.which(each) for each in ("g++", "clang++", "c++")):
             return "there is no C++ compiler"
-        check = getattr(torch._dynamo, "is_dynamo_supported", None) if "torch._dynamo" in sys.modules else None
+        check = (
+            getattr(torch._dynamo, "is_dynamo_supported", None) if "torch._dynamo" in sys.modules else None
+        )
         return "" if check is None or check() else "torch cannot compile under this Python"
 
     def _on(self, value: object) -> None:
@@ -228,7 +250,8 @@ turned.append(set_run)
 
 
 def _run(real: object, module: object, args: tuple, kwargs: dict) -> object:
-    """The root's forward with what is turned on. What fails is taken out for good, and the forward is run again without."""
+    """The root's forward with what is turned on.
+    What fails is taken out for good, and the forward is run again without."""
     global _first
     if precision.value == "bf16" and _casts_itself():
         told.left("precision", "the script uses autocast itself")
@@ -275,7 +298,13 @@ def _take_out(names: list, error: Exception) -> None:
         if each.name in names:
             each.off()
             failed[each.name] = f"{type(error).__name__}: {error}".partition("\n")[0][:200]
-            told.left(each.name, f"the forward pass failed with this setting ({failed[each.name]}); Stoker repeated it without the setting")
+            told.left(
+                each.name,
+                (
+                    f"the forward pass failed with this setting ({failed[each.name]}); "
+                    "Stoker repeated it without the setting"
+                ),
+            )
     told.write()
 
 
@@ -283,7 +312,11 @@ def _before(module: object, first: bool) -> tuple:
     """What a forward changes: the random state, and in the first one the buffers."""
     torch = sys.modules["torch"]
     device = next(module.parameters()).device
-    rngs = torch.get_rng_state(), (torch.cuda.get_rng_state(device) if device.type == "cuda" else None), device
+    rngs = (
+        torch.get_rng_state(),
+        (torch.cuda.get_rng_state(device) if device.type == "cuda" else None),
+        device,
+    )
     return rngs, [(each, each.detach().clone()) for each in module.buffers()] if first else []
 
 
@@ -304,9 +337,12 @@ _wanted: dict = {}
 
 
 def want(settings: dict) -> None:
-    """Turn what these settings name, at the moments when it can be decided; tell what was turned and what not."""
+    """Turn what these settings name, at the moments when it can be decided;
+    tell what was turned and what not."""
     _wanted.clear()
-    _wanted.update({each.name: settings[each.name] for each in ALL if settings.get(each.name) not in (None, False)})
+    _wanted.update(
+        {each.name: settings[each.name] for each in ALL if settings.get(each.name) not in (None, False)}
+    )
     if _wanted:
         _wanted["shapes"] = settings.get("shapes")
         roots.at_optimizer.append(_optimizer_made)
@@ -316,12 +352,20 @@ def want(settings: dict) -> None:
 
 def _others() -> str:
     """Why these settings are for another model, or ""."""
-    return "the parameter shapes have changed since the measurement" if _wanted["shapes"] not in (None, shapes()) else ""
+    return (
+        "the parameter shapes have changed since the measurement"
+        if _wanted["shapes"] not in (None, shapes())
+        else ""
+    )
 
 
 def _turn(knob: Knob) -> None:
     why = _others() or knob.on(_wanted[knob.name])
-    name = f"{knob.name}={str(_wanted[knob.name]).lower()}" if not isinstance(_wanted[knob.name], bool) else knob.name
+    name = (
+        f"{knob.name}={str(_wanted[knob.name]).lower()}"
+        if not isinstance(_wanted[knob.name], bool)
+        else knob.name
+    )
     told.left(name, why) if why else told.applied(name)
 
 
@@ -349,5 +393,8 @@ def _root_found(module: object) -> None:
 def _step_made() -> None:
     for knob in (channels_last, precision, compile):
         if knob.name in _wanted and knob.value is None and knob.name not in failed:
-            told.left(knob.name, _root_obstacle() or knob.fits(_wanted[knob.name]) or "the setting could not be applied")
+            told.left(
+                knob.name,
+                _root_obstacle() or knob.fits(_wanted[knob.name]) or "the setting could not be applied",
+            )
     told.write()

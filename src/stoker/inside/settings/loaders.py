@@ -1,5 +1,5 @@
-"""Settings of loaders: what DataLoader.__init__ made is changed before its first batch, where that changes neither the samples nor their
-order; and `sibling`, a loader over the same data with other knobs.
+"""Settings of loaders: what DataLoader.__init__ made is changed before its first batch, where that changes
+neither the samples nor their order; and `sibling`, a loader over the same data with other knobs.
 
 A loader that somebody else's code makes, or that has an __iter__ of its own, is left alone.
 """
@@ -22,7 +22,8 @@ TORCHS = "torch.utils.data"
 _settings: dict = {}
 _made_there: set = set()
 _cache_bytes: int | None = None
-_persistent: dict = {}  # id of a loader whose workers live on because of us -> [weakref, fingerprint of its data set]
+# id of a loader whose workers live on because of us -> [weakref, fingerprint of its data set]
+_persistent: dict = {}
 _making = False
 _installed = False
 
@@ -81,7 +82,8 @@ def missed() -> None:
 
 
 def _wanted(site: sites.Site) -> dict:
-    """What is wanted of the loader made there. To keep the workers of one that is made anew would keep those of all its forerunners."""
+    """What is wanted of the loader made there.
+    To keep the workers of one that is made anew would keep those of all its forerunners."""
     found = _settings.get(site.id) or {}
     return dict(found, persistent=False) if found and site.rebuilt else found
 
@@ -110,8 +112,20 @@ def facts(loader: object) -> dict:
     site = sites.site_of(loader)
     own = bool(own_methods(loader))
     if site is None:
-        return {"id": "", "signature": signature(loader), "own_iter": own, "framework": True, "rebuilt": False}
-    return {"id": site.id, "signature": site.signature, "own_iter": own, "framework": site.framework, "rebuilt": site.rebuilt}
+        return {
+            "id": "",
+            "signature": signature(loader),
+            "own_iter": own,
+            "framework": True,
+            "rebuilt": False,
+        }
+    return {
+        "id": site.id,
+        "signature": site.signature,
+        "own_iter": own,
+        "framework": site.framework,
+        "rebuilt": site.rebuilt,
+    }
 
 
 def own_methods(loader: object) -> str:
@@ -175,14 +189,20 @@ def _workers(loader: object, count: int) -> str:
 
 
 def worker_obstacle(loader: object, count: int) -> str:
-    """Why this loader cannot have so many workers without another order of samples, or without harm; or ""."""
+    """Why this loader cannot have so many workers without another order of samples,
+    or without harm; or ""."""
     data = loader.dataset
     if _is_iterable(data):
         return "the data set is a stream: each worker would read all of it, or a different part"
     sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
-    own = next((each for each in (sampler, getattr(sampler, "sampler", sampler)) if not _is_torchs(each)), None)
+    own = next(
+        (each for each in (sampler, getattr(sampler, "sampler", sampler)) if not _is_torchs(each)), None
+    )
     if own is not None and (not count or not loader.num_workers):
-        return f"its {type(own).__name__} is the script's own code and may depend on the training; workers would run it too early"
+        return (
+            f"its {type(own).__name__} is the script's own code and may depend on the training; "
+            "workers would run it too early"
+        )
     if not count or loader.num_workers:
         return ""
     import multiprocessing
@@ -197,7 +217,12 @@ def worker_obstacle(loader: object, count: int) -> str:
 def _tensors(data: object) -> list:
     kind = sys.modules["torch"].Tensor
     inside = list(getattr(data, "__dict__", {}).values())
-    return [x for each in inside for x in (each if type(each) in (tuple, list) and len(each) < 64 else (each,)) if isinstance(x, kind)]
+    return [
+        x
+        for each in inside
+        for x in (each if type(each) in (tuple, list) and len(each) < 64 else (each,))
+        if isinstance(x, kind)
+    ]
 
 
 def _prefetch(loader: object, count: int) -> str:
@@ -228,10 +253,13 @@ def _keep_workers(loader: object, wanted: bool) -> str:
 
 
 def _seeds_are_known() -> bool:
-    """Whether torch draws one seed for new workers and none for those that it keeps, which `_reset` makes up for."""
+    """Whether torch draws one seed for new workers and none for those that it keeps,
+    which `_reset` makes up for."""
     module = sys.modules["torch.utils.data.dataloader"]
     one, many = module._BaseDataLoaderIter, module._MultiProcessingDataLoaderIter
-    made, kept, again = ("random_" in _names_in(function) for function in (one.__init__, one._reset, many._reset))
+    made, kept, again = (
+        "random_" in _names_in(function) for function in (one.__init__, one._reset, many._reset)
+    )
     return made and not kept and not again
 
 
@@ -251,11 +279,19 @@ def _pin(loader: object, wanted: bool) -> str:
 
 def _feed(loader: object, kind: str) -> str:
     name = f"{sites.id_of(loader)} feed={kind}"
-    return feeds.want(loader, kind, _cache_bytes, lambda why: told.left(name, why) if why else told.applied(name))
+    return feeds.want(
+        loader, kind, _cache_bytes, lambda why: told.left(name, why) if why else told.applied(name)
+    )
 
 
 _APPLY = {"workers": _workers, "prefetch": _prefetch, "persistent": _keep_workers, "pin": _pin, "feed": _feed}
-_NAMES = {"workers": "workers", "prefetch": "prefetch", "persistent": "persistent_workers", "pin": "pin_memory", "feed": "feed"}
+_NAMES = {
+    "workers": "workers",
+    "prefetch": "prefetch",
+    "persistent": "persistent_workers",
+    "pin": "pin_memory",
+    "feed": "feed",
+}
 
 
 # ---- workers that live on because of us
@@ -272,7 +308,8 @@ def _iter(real: object) -> object:
 
 
 def _still_fresh(loader: object) -> None:
-    """A data set that the script has changed since the last pass is not the one the workers have: new workers."""
+    """A data set that the script has changed since the last pass is
+    not the one the workers have: new workers."""
     kept = _persistent.get(id(loader))
     if kept is None or not loader.persistent_workers:
         return
@@ -283,13 +320,17 @@ def _still_fresh(loader: object) -> None:
         iterator = loader._iterator
         _put(loader, persistent_workers=False, _iterator=None)
         iterator._shutdown_workers()
-        told.left(f"{id_of(loader)} persistent_workers", f"the data set changes between epochs ({fingerprint.difference(kept[1], now)})")
+        told.left(
+            f"{id_of(loader)} persistent_workers",
+            f"the data set changes between epochs ({fingerprint.difference(kept[1], now)})",
+        )
         return
     kept[1] = now
 
 
 def _reset(real: object) -> object:
-    """A pass with new workers draws a seed for them. With kept ones torch does not; the order of the samples must be the same."""
+    """A pass with new workers draws a seed for them. With kept ones torch does not;
+    the order of the samples must be the same."""
     def _reset(self, loader, first_iter=False):
         if not first_iter and id(loader) in _persistent:
             torch = sys.modules["torch"]
@@ -301,8 +342,9 @@ def _reset(real: object) -> object:
 # ---- a loader beside
 
 def sibling(loader: object, **changes: object) -> object:
-    """A new loader over the same data set, with the same kind of sampler, and `changes` of workers, prefetch, persistent, pin, feed
-    and cache_bytes. It draws nothing from the script's random streams: its own generator, its own order. Raises Unfit."""
+    """A new loader over the same data set, with the same kind of sampler, and `changes` of workers, prefetch,
+    persistent, pin, feed and cache_bytes. It draws nothing from the script's random streams:
+    its own generator, its own order. Raises Unfit."""
     global _making
     why = own_methods(loader)
     if why:
@@ -315,12 +357,20 @@ def sibling(loader: object, **changes: object) -> object:
     torch = sys.modules["torch"]
     generator = torch.Generator()
     generator.manual_seed(time.monotonic_ns() & 0x7FFFFFFF)
-    words = {"num_workers": workers, "collate_fn": loader.collate_fn, "generator": generator, "worker_init_fn": loader.worker_init_fn,
-             "pin_memory": bool(changes.get("pin", loader.pin_memory)) and torch.cuda.is_available()}
+    words = {
+        "num_workers": workers,
+        "collate_fn": loader.collate_fn,
+        "generator": generator,
+        "worker_init_fn": loader.worker_init_fn,
+        "pin_memory": bool(changes.get("pin", loader.pin_memory)) and torch.cuda.is_available(),
+    }
     if workers:
-        words.update(prefetch_factor=changes.get("prefetch") or loader.prefetch_factor or 2, timeout=loader.timeout,
-                     persistent_workers=bool(changes.get("persistent", loader.persistent_workers)),
-                     multiprocessing_context=loader.multiprocessing_context)
+        words.update(
+            prefetch_factor=changes.get("prefetch") or loader.prefetch_factor or 2,
+            timeout=loader.timeout,
+            persistent_workers=bool(changes.get("persistent", loader.persistent_workers)),
+            multiprocessing_context=loader.multiprocessing_context,
+        )
     data = loader.dataset
     if not workers and not changes.get("feed"):
         data = beside.guarded(data, loader)
@@ -346,7 +396,11 @@ def _sampling(loader: object, generator: object) -> dict:
     if batch is None:
         return {"batch_size": None, "sampler": _like(loader.sampler, loader.dataset, generator)}
     if _is_torchs(batch) and type(batch).__name__ == "BatchSampler":
-        return {"batch_size": batch.batch_size, "drop_last": batch.drop_last, "sampler": _like(batch.sampler, loader.dataset, generator)}
+        return {
+            "batch_size": batch.batch_size,
+            "drop_last": batch.drop_last,
+            "sampler": _like(batch.sampler, loader.dataset, generator),
+        }
     return {"batch_sampler": _recorded(batch, loader.dataset)}
 
 
@@ -366,7 +420,8 @@ def _like(sampler: object, data: object, generator: object) -> object:
 
 
 def _recorded(sampler: object, data: object) -> list:
-    """What a sampler of the script's own gives, drawn from a copy of it while the script's generators are put aside."""
+    """What a sampler of the script's own gives,
+    drawn from a copy of it while the script's generators are put aside."""
     until, found = time.monotonic() + RECORDED_S, []
     with beside.aside():
         try:
@@ -376,7 +431,9 @@ def _recorded(sampler: object, data: object) -> list:
                 if len(found) >= RECORDED_MAX or time.monotonic() > until:
                     break
         except Exception as e:
-            raise Unfit(f"the sampler cannot be read outside of the training ({type(e).__name__}: {e})") from e
+            raise Unfit(
+                f"the sampler cannot be read outside of the training ({type(e).__name__}: {e})"
+            ) from e
     if not found:
         raise Unfit("the sampler returns nothing")
     return found

@@ -1,4 +1,5 @@
-"""How much memory a cache may take: what is free, of the machine and of the cgroup that this process is in."""
+"""How much memory a cache may take: what is free,
+of the machine and of the cgroup that this process is in."""
 
 from __future__ import annotations
 
@@ -42,7 +43,12 @@ def _groups() -> list:
         if controllers == "":
             root, limit, used, cache = "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
         elif "memory" in controllers.split(","):
-            root, limit, used, cache = "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+            root, limit, used, cache = (
+                "/sys/fs/cgroup/memory",
+                "memory.limit_in_bytes",
+                "memory.usage_in_bytes",
+                "total_inactive_file",
+            )
         else:
             continue
         parts = [part for part in path.split("/") if part]

@@ -16,7 +16,8 @@ def as_float(value: object) -> object:
 
 
 def as_read(value: object, back: bool = False) -> object:
-    """With 4-D floating tensors in channels_last; `back`: as a script expects them that knows nothing of it."""
+    """With 4-D floating tensors in channels_last; `back`:
+    as a script expects them that knows nothing of it."""
     torch = sys.modules["torch"]
     layout = torch.contiguous_format if back else torch.channels_last
 
@@ -28,7 +29,8 @@ def as_read(value: object, back: bool = False) -> object:
 
 
 def _each(value: object, change: object, deep: int, out: bool) -> object:
-    """`value` with each tensor changed; what holds none that change is the same object. Only an output's own object (`out`) is changed
+    """`value` with each tensor changed; what holds none that change is the same object.
+    Only an output's own object (`out`) is changed
     itself: a dict with attributes, a dataclass, as models of libraries give them."""
     if isinstance(value, sys.modules["torch"].Tensor):
         return change(value)
@@ -38,7 +40,13 @@ def _each(value: object, change: object, deep: int, out: bool) -> object:
         inside = [_each(each, change, deep + 1, out) for each in value]
         if all(a is b for a, b in zip(inside, value)):  # noqa: B905  # Python 3.9
             return value
-        return inside if type(value) is list else type(value)(*inside) if hasattr(value, "_fields") else type(value)(inside)
+        return (
+            inside
+            if type(value) is list
+            else type(value)(*inside)
+            if hasattr(value, "_fields")
+            else type(value)(inside)
+        )
     if isinstance(value, dict):
         found = {key: _each(each, change, deep + 1, out) for key, each in value.items()}
         if type(value) is dict:

@@ -1,5 +1,6 @@
-"""Pixels through a transform that looks at each of them alone (ToTensor, Normalize and all that is like them): the transform is asked
-once what it makes of each of the 256 values, and batches are made by arithmetic that gives these very numbers, or by that table.
+"""Pixels through a transform that looks at each of them alone (ToTensor, Normalize and all that is like
+them): the transform is asked once what it makes of each of the 256 values, and batches are made by arithmetic
+that gives these very numbers, or by that table.
 """
 
 from __future__ import annotations
@@ -10,9 +11,15 @@ VALUES = 256
 
 
 def through(column: object, part: object, at: object, data: object) -> object:
-    """How `part`, some samples, comes from rows of `column` by a transform that the data set has; None where it does not."""
+    """How `part`, some samples, comes from rows of `column` by a transform that the data set has;
+    None where it does not."""
     torch = sys.modules["torch"]
-    if column.dtype is not torch.uint8 or column.dim() not in (3, 4) or column[0].numel() != part[0].numel() or column.device.type != "cpu":
+    if (
+        column.dtype is not torch.uint8
+        or column.dim() not in (3, 4)
+        or column[0].numel() != part[0].numel()
+        or column.device.type != "cpu"
+    ):
         return None
     for transform in transforms(data):
         for form in FORMS:
@@ -36,7 +43,13 @@ def _pixels(column: object, part: object, at: object, transform: object, form: o
     if not isinstance(first, torch.Tensor) or first.dtype != part.dtype or not torch.equal(first, part[0]):
         return None
     channels = rows.shape[3] if rows.dim() == 4 else 1
-    table = torch.stack([_channels(transform(form(torch.full_like(rows[0], value))), channels, first.shape) for value in range(VALUES)], 1)
+    table = torch.stack(
+        [
+            _channels(transform(form(torch.full_like(rows[0], value))), channels, first.shape)
+            for value in range(VALUES)
+        ],
+        1,
+    )
     for turn in (True, False) if channels > 1 else (False,):
         for make in (_sums(table, transform), table):
             found = Pixels(column, part, make, turn)
@@ -118,14 +131,19 @@ def _normals(transform: object, table: object) -> list:
 def steps(transform: object) -> list:
     """The single steps of a transform, in their order."""
     inner = getattr(transform, "transforms", None)
-    return [step for each in inner for step in steps(each)] if isinstance(inner, (list, tuple)) else [transform]
+    return (
+        [step for each in inner for step in steps(each)] if isinstance(inner, (list, tuple)) else [transform]
+    )
 
 
 class Pixels:
     """Rows of `column` as these samples are. `turn`: the channels come first."""
 
     def __init__(self, column: object, part: object, make: object, turn: bool) -> None:
-        self.column, self.shape = column if turn else column.reshape(len(column), *part.shape[1:]), part.shape[1:]
+        self.column, self.shape = (
+            column if turn else column.reshape(len(column), *part.shape[1:]),
+            part.shape[1:],
+        )
         self.make, self.turn, self.sums = make, turn, isinstance(make, Sums)
 
     def __call__(self, indices: object) -> object:
@@ -149,14 +167,21 @@ class Pixels:
 # ---- pictures in files
 
 class Folder:
-    """Each sample is a file that is opened and cut to one size, and a number; what follows looks at each pixel alone."""
+    """Each sample is a file that is opened and cut to one size, and a number;
+    what follows looks at each pixel alone."""
 
     about = "pictures of files, their pixels at once"
 
     def __init__(self, data: object, batch: object, indices: list) -> None:
         torch = sys.modules["torch"]
         files, self.open = getattr(data, "samples", None), getattr(data, "loader", None)
-        if type(files) is not list or not callable(self.open) or type(batch) is not list or len(batch) != 2 or batch[0].dim() != 4:
+        if (
+            type(files) is not list
+            or not callable(self.open)
+            or type(batch) is not list
+            or len(batch) != 2
+            or batch[0].dim() != 4
+        ):
             raise ValueError("not a folder of images")
         self.paths = [path for path, _ in files]
         self.targets = torch.tensor([target for _, target in files])
@@ -176,7 +201,10 @@ class Folder:
     def rows(self, indices: object) -> list:
         """Pictures and numbers."""
         rows = self._pixels_of(indices.tolist())
-        return [self.made.of(rows if self.made.turn else rows.reshape(len(rows), *self.made.shape)), self.targets[indices]]
+        return [
+            self.made.of(rows if self.made.turn else rows.reshape(len(rows), *self.made.shape)),
+            self.targets[indices],
+        ]
 
     def _pixels_of(self, indices: list) -> object:
         torch, numpy = sys.modules["torch"], sys.modules["numpy"]

@@ -1,4 +1,5 @@
-"""Whether one way to read a data set gives the same samples as another: compared on items drawn at random, beside the training."""
+"""Whether one way to read a data set gives the same samples as another:
+compared on items drawn at random, beside the training."""
 
 from __future__ import annotations
 
@@ -12,7 +13,19 @@ from . import beside, fingerprint
 CLOSE = 1e-6  # floats may differ by that much, absolute or relative
 BATCHES = (64, 1, 17, 64, 2, 128, 33)  # sizes in which items are asked
 SEED = 20250117
-TAKES = {"unlink", "rmtree", "rmdir", "rename", "remove", "pop", "popleft", "popitem", "get_nowait", "truncate", "execute"}
+TAKES = {
+    "unlink",
+    "rmtree",
+    "rmdir",
+    "rename",
+    "remove",
+    "pop",
+    "popleft",
+    "popitem",
+    "get_nowait",
+    "truncate",
+    "execute",
+}
 
 
 class Unfit(Exception):
@@ -33,8 +46,9 @@ class Proof:
 
 
 def compare(data: object, read: object, n: int, seconds: float, twice: bool = False) -> Proof:
-    """`read(indices)` against what the data set gives one by one and default_collate puts together; with `twice`, the data set against
-    itself. Stops early when the time is over, and says how many were compared; fewer than that are no proof of anything: `n` tells."""
+    """`read(indices)` against what the data set gives one by one and default_collate puts together;
+    with `twice`, the data set against itself. Stops early when the time is over, and says how many were
+    compared; fewer than that are no proof of anything: `n` tells."""
     began, done = time.monotonic(), 0
     why = takes_away(data)
     if why:
@@ -52,7 +66,11 @@ def compare(data: object, read: object, n: int, seconds: float, twice: bool = Fa
                 other = [data[i] for i in indices] if twice else read(indices)
                 found = difference(samples, other) if twice else difference(collate(samples), other)
                 if found:
-                    word = "reading an index twice gives different samples" if twice else "reading in batches gives different samples"
+                    word = (
+                        "reading an index twice gives different samples"
+                        if twice
+                        else "reading in batches gives different samples"
+                    )
                     return Proof(f"{word}: {found}", done, time.monotonic() - began)
                 done += len(indices)
                 if time.monotonic() - began > seconds:
@@ -65,7 +83,8 @@ def compare(data: object, read: object, n: int, seconds: float, twice: bool = Fa
 
 
 def takes_away(data: object) -> str:
-    """Whether reading a sample may take something away, by the words of its code, or "". Asked before anything is read."""
+    """Whether reading a sample may take something away, by the words of its code, or "".
+    Asked before anything is read."""
     from . import fingerprint
     words = fingerprint.words_of(data) & TAKES
     return f"reading a sample may remove it ({', '.join(sorted(words))})" if words else ""
@@ -77,11 +96,14 @@ def own_doing(data: object, before: tuple, held: dict) -> str:
     if drew:
         return f"samples are random each time ({drew})"
     now = fingerprint.of(data)
-    return f"the data set changes while it is read ({fingerprint.difference(held, now)})" if now != held else ""
+    return (
+        f"the data set changes while it is read ({fingerprint.difference(held, now)})" if now != held else ""
+    )
 
 
 def _batches(length: int, n: int) -> list:
-    """Indices of about `n` different items, in batches of changing size; no generator of the script's is asked."""
+    """Indices of about `n` different items, in batches of changing size;
+    no generator of the script's is asked."""
     drawn = random.Random(SEED).sample(range(length), min(length, n))
     found, turn = [], 0
     while drawn:
@@ -98,7 +120,8 @@ def collate(samples: list) -> object:
 
 
 def difference(one: object, other: object, path: str = "") -> str:
-    """Where two batches or samples differ, or "". The same kinds and shapes; bytes and integers exactly, floats to CLOSE."""
+    """Where two batches or samples differ, or "". The same kinds and shapes;
+    bytes and integers exactly, floats to CLOSE."""
     torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
     if type(one) is not type(other):
         return f"{path or 'it'} is a {type(other).__name__} instead of a {type(one).__name__}"
@@ -108,7 +131,11 @@ def difference(one: object, other: object, path: str = "") -> str:
         if one.dtype != other.dtype or one.shape != other.shape:
             return f"{path or 'it'} is {other.dtype}{other.shape} instead of {one.dtype}{one.shape}"
         if one.dtype.kind == "f":
-            return "" if numpy.allclose(one, other, CLOSE, CLOSE, equal_nan=True) else f"{path or 'it'} has other values"
+            return (
+                ""
+                if numpy.allclose(one, other, CLOSE, CLOSE, equal_nan=True)
+                else f"{path or 'it'} has other values"
+            )
         return "" if (one == other).all() else f"{path or 'it'} has other values"
     if isinstance(one, dict):
         if list(one) != list(other):
@@ -117,9 +144,14 @@ def difference(one: object, other: object, path: str = "") -> str:
     if isinstance(one, (list, tuple)):
         if len(one) != len(other):
             return f"{path or 'it'} has {len(other)} parts instead of {len(one)}"
-        return next(filter(None, (difference(a, b, f"{path}[{n}]") for n, (a, b) in enumerate(zip(one, other)))), "")  # noqa: B905
+        return next(
+            filter(None, (difference(a, b, f"{path}[{n}]") for n, (a, b) in enumerate(zip(one, other)))),  # noqa: B905
+            "",  # noqa: B905, RUF100
+        )
     if isinstance(one, float):
-        same = math.isclose(one, other, rel_tol=CLOSE, abs_tol=CLOSE) or (math.isnan(one) and math.isnan(other))
+        same = math.isclose(one, other, rel_tol=CLOSE, abs_tol=CLOSE) or (
+            math.isnan(one) and math.isnan(other)
+        )
         return "" if same else f"{path or 'it'} differs"
     try:
         same = bool(one == other)

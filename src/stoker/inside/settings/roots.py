@@ -1,4 +1,5 @@
-"""The root module: the one that the script calls itself and that holds all the optimizer's parameters. Its calls pass through here.
+"""The root module: the one that the script calls itself and that holds all the optimizer's parameters.
+Its calls pass through here.
 
 An era begins with an optimizer that is made after another has stepped: a new training in the same process.
 """
@@ -20,7 +21,9 @@ at_root: list = []  # called once in an era, when its root is known; with the fi
 at_step: list = []  # called once, behind the first step of the process
 
 optimizers: list = []  # weak references: those of this era
-types: dict = {}  # type -> how many calls of the script's own, of modules with some of the parameters, while the root was not known
+# type -> how many calls of the script's own, of modules with some of the parameters,
+# while the root was not known
+types: dict = {}
 autocast = False  # the script's root was called under its own autocast
 _root: weakref.ref | None = None
 _inside = _stepped = _installed = False

@@ -1,5 +1,5 @@
-"""Where in the script a loader is made: `<file, relative to the script's folder>:<line>#<ordinal at that line>`, and by whom. One that is
-made anew, for each epoch, is the same one."""
+"""Where in the script a loader is made: `<file, relative to the script's folder>:<line>#<ordinal at that
+line>`, and by whom. One that is made anew, for each epoch, is the same one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _stdlib = os.path.dirname(os.__file__) + os.sep
 
 
 class Site:
-    """Where one loader was made. `framework`: by code that is not the script's. `rebuilt`: a loader like it was made there before."""
+    """Where one loader was made. `framework`: by code that is not the script's. `rebuilt`:
+    a loader like it was made there before."""
 
     __slots__ = ("file", "forget", "framework", "line", "ordinal", "rebuilt", "signature")
 
@@ -71,7 +72,8 @@ def script_folder() -> str:
 
 
 def _caller(loader: object) -> tuple:
-    """(file, line, whether somebody else's code made it): the first frame that is the script's and not of the loader's own class."""
+    """(file, line, whether somebody else's code made it):
+    the first frame that is the script's and not of the loader's own class."""
     folder, torch, framework = script_folder(), _torch(), False
     frame = sys._getframe(2)
     for _ in range(DEEP):
@@ -81,7 +83,11 @@ def _caller(loader: object) -> tuple:
         kind = _kind(code.co_filename, folder, torch)
         if kind == "script" and not _makes_itself(frame, loader):
             file = code.co_filename
-            return (file if file.startswith("<") else os.path.relpath(os.path.abspath(file), folder)), frame.f_lineno, framework
+            return (
+                (file if file.startswith("<") else os.path.relpath(os.path.abspath(file), folder)),
+                frame.f_lineno,
+                framework,
+            )
         framework = framework or kind == "framework"
         frame = frame.f_back
     return "?", 0, True
@@ -89,17 +95,26 @@ def _caller(loader: object) -> tuple:
 
 def _makes_itself(frame: object, loader: object) -> bool:
     code = frame.f_code
-    return code.co_name == "__init__" and code.co_argcount > 0 and frame.f_locals.get(code.co_varnames[0]) is loader
+    return (
+        code.co_name == "__init__"
+        and code.co_argcount > 0
+        and frame.f_locals.get(code.co_varnames[0]) is loader
+    )
 
 
 def _kind(file: str, folder: str, torch: str) -> str:
     if file.startswith("<"):
-        return "script" if file in ("<string>", "<stdin>") or file.startswith(("<ipython", "<python-input")) else "library"
+        return (
+            "script"
+            if file in ("<string>", "<stdin>") or file.startswith(("<ipython", "<python-input"))
+            else "library"
+        )
     file = os.path.abspath(file)
     if file.startswith((OURS, torch)):
         return "torch"
     if any(each in file for each in PACKAGES):
-        own = any(each in folder + os.sep for each in PACKAGES) and file.startswith(folder + os.sep)  # the folder of an installed script
+        # the folder of an installed script
+        own = any(each in folder + os.sep for each in PACKAGES) and file.startswith(folder + os.sep)
         return "script" if own else "framework"
     return "library" if file.startswith(_stdlib) else "script"
 

@@ -1,4 +1,5 @@
-"""What was applied and what was left, and why: one line in processes.jsonl, written again when it changes. The newest counts."""
+"""What was applied and what was left, and why:
+one line in processes.jsonl, written again when it changes. The newest counts."""
 
 from __future__ import annotations
 

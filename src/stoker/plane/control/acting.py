@@ -1,4 +1,5 @@
-"""The steps of a run on its machine: each is done, then written down; and what follows where one did not succeed."""
+"""The steps of a run on its machine: each is done, then written down;
+and what follows where one did not succeed."""
 
 from __future__ import annotations
 
@@ -77,7 +78,9 @@ class Acting:
                 self._assure(run, Path(target.run_folder(run.id)))
             sending.again(run, target, self._store)
             again = run.attempt > run.first_attempt  # decided here, in the place of the agent
-            backend.start(run.id, run.attempt, again=again, **{"gpus" if run.gpus else "leases": run.gpu_uuids})
+            backend.start(
+                run.id, run.attempt, again=again, **{"gpus" if run.gpus else "leases": run.gpu_uuids}
+            )
             crash.point("start.after")
             self._later(run.id, LOOK_AFTER_ACT_S if self._watched(run.target) else 0.0)
         elif action.do == "limits":
@@ -124,7 +127,13 @@ class Acting:
         elif action.do == "stage" and isinstance(error, NotFound) and not self._spool.has(run.id):
             self._give_up(run, "lost", {})
         elif action.do == "remove" and not (isinstance(error, TargetError) and error.retry):
-            self._apply(run, {"wish": WISH_RUN, "warnings": (*run.warnings, f"The run could not be removed: {error.message}")})
+            self._apply(
+                run,
+                {
+                    "wish": WISH_RUN,
+                    "warnings": (*run.warnings, f"The run could not be removed: {error.message}"),
+                },
+            )
         else:
             if begins and run.evidence.get("retrying") != (why := f"{error.message} {error.hint}"):
                 self._apply(run, {"evidence": {"retrying": why}})
@@ -132,6 +141,13 @@ class Acting:
 
     def _give_up(self, run: Run, reason: str, evidence: dict) -> None:
         """It ends without the attempt that was to begin."""
-        facts = {"state": State.FAILED, "reason": reason, "evidence": evidence, "ended_at": self._now(), "gpu_uuids": (),
-                 "restart_at": None, "attempt": run.attempt - 1}
+        facts = {
+            "state": State.FAILED,
+            "reason": reason,
+            "evidence": evidence,
+            "ended_at": self._now(),
+            "gpu_uuids": (),
+            "restart_at": None,
+            "attempt": run.attempt - 1,
+        }
         self._apply(run, facts)

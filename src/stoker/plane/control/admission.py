@@ -1,4 +1,5 @@
-"""Lets waiting runs in: capacity is handed out in the transaction that moves a run out of the queue, so nothing is given twice."""
+"""Lets waiting runs in: capacity is handed out in the transaction that moves a run out of the queue, so
+nothing is given twice."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ class Admissions:
         self._store, self._targets = store, targets
 
     def run(self) -> tuple[list[Run], list[str], bool]:
-        """The runs that were let in; the targets that must be asked what they have before GPUs can be handed out; and whether a run waits
-        for a GPU that only another look can find free."""
+        """The runs that were let in; the targets that must be asked what they have before GPUs can be handed
+        out; and whether a run waits for a GPU that only another look can find free."""
         admitted: list[Run] = []
         unknown: list[str] = []
         later = False
@@ -49,7 +50,8 @@ class Admissions:
         return admitted, unknown, later
 
     def put_back(self, run: Run) -> None:
-        """Somebody outside of this store was quicker with its GPUs: the run waits again, and the machine is asked who has which."""
+        """Somebody outside of this store was quicker with its GPUs:
+        the run waits again, and the machine is asked who has which."""
         with contextlib.suppress(StokerError):
             self._targets.get(run.target).capacity(max_age_s=0.0)
         with self._store.write() as q:
@@ -58,17 +60,31 @@ class Admissions:
     def _batch(self, target: Target) -> list[Run]:
         room = target.room(ask=False)
         with self._store.write() as q:
-            heads = q.next_for_gpus(target.name, HEAD) + q.next_for_slots(target.name, HEAD) + q.next_for_nothing(target.name, HEAD)
+            heads = (
+                q.next_for_gpus(target.name, HEAD)
+                + q.next_for_slots(target.name, HEAD)
+                + q.next_for_nothing(target.name, HEAD)
+            )
             if not heads:
                 return []
             usage = usage_of(q.holders(target.name))
-            started = [q.update(run, state=State.STAGING, gpu_uuids=gpus, warnings=(*run.warnings, *shared_gpus(gpus, usage, room)))
-                       for run, gpus in admit_queue(heads, usage, room)]
+            started = [
+                q.update(
+                    run,
+                    state=State.STAGING,
+                    gpu_uuids=gpus,
+                    warnings=(*run.warnings, *shared_gpus(gpus, usage, room)),
+                )
+                for run, gpus in admit_queue(heads, usage, room)
+            ]
             return [run for run in started if run]
 
 
-def at_once(q: Queries, target: Target, *, gpus: int, slots: int, priority: int, ids: Sequence[str] = ()) -> Admission:
-    """Whether a new run may start now, before all who wait: only if nobody of its priority or above waits for the same.
+def at_once(
+    q: Queries, target: Target, *, gpus: int, slots: int, priority: int, ids: Sequence[str] = ()
+) -> Admission:
+    """Whether a new run may start now, before all who wait:
+    only if nobody of its priority or above waits for the same.
 
     "never" only where the machine's size is known.
     """
@@ -77,26 +93,46 @@ def at_once(q: Queries, target: Target, *, gpus: int, slots: int, priority: int,
     if not gpus and not counted:
         return Admission("yes", gpus=tuple(room.named(ids)))
     usage = usage_of(q.holders(target.name))
-    first = [*(q.next_for_gpus(target.name, 1) if gpus else ()), *(q.next_for_slots(target.name, 1) if counted else ()),
-             *(q.next_for_gpus(target.name, 1) if counted and not gpus else ())]
+    first = [
+        *(q.next_for_gpus(target.name, 1) if gpus else ()),
+        *(q.next_for_slots(target.name, 1) if counted else ()),
+        *(q.next_for_gpus(target.name, 1) if counted and not gpus else ()),
+    ]
     answer = admit(gpus, slots, usage, room, ids)
     wants = gpus and not room.used_by_others(ids)
-    ahead = [run for run in first if run.priority >= priority and ((run.gpus and wants) or (run.slots and counted))]
+    ahead = [
+        run for run in first if run.priority >= priority and ((run.gpus and wants) or (run.slots and counted))
+    ]
     if answer.verdict == "yes" and ahead:
         return Admission("wait", f"{ahead[0].name}, which needs the same resource and was submitted earlier")
     return answer
 
 
 def start_again(q: Queries, target: Target, run: Run) -> Run:
-    """An ended run on its way to its next attempt: at once, or in the queue. It waits again for runs of its `after_any` that go on."""
+    """An ended run on its way to its next attempt: at once, or in the queue.
+    It waits again for runs of its `after_any` that go on."""
     admission = at_once(q, target, gpus=run.gpus, slots=run.slots, priority=run.priority)
     behind = q.not_ended(run.spec.after_any)
     yes = admission.verdict == "yes" and not behind
     q.clear_waits(run.id)
     q.add_waits(run.id, behind)
-    new = q.update(run, state=State.STAGING if yes else State.PENDING, gpu_uuids=admission.gpus if yes else (), wish=WISH_RUN,
-                   queued_at=time.time(), attempt=run.attempt + 1, first_attempt=run.attempt + 1, reason=None, exit_code=None,
-                   ended_at=None, restart_at=None, evidence={}, stop_grace=None, stop_asked=0, stop_sent=0)
+    new = q.update(
+        run,
+        state=State.STAGING if yes else State.PENDING,
+        gpu_uuids=admission.gpus if yes else (),
+        wish=WISH_RUN,
+        queued_at=time.time(),
+        attempt=run.attempt + 1,
+        first_attempt=run.attempt + 1,
+        reason=None,
+        exit_code=None,
+        ended_at=None,
+        restart_at=None,
+        evidence={},
+        stop_grace=None,
+        stop_asked=0,
+        stop_sent=0,
+    )
     return new or run
 
 

@@ -13,8 +13,10 @@ from stoker.base.state import REASONS, UNKNOWN, Reachability, State, known_reaso
 from stoker.plane.record import WISH_RM, WISH_RUN, Run
 
 PHASES = ("absent", "staged", "claimed", "running", "stopping", "ended", "waiting", "abandoned", "unseen")
-UNSURE = frozenset({"absent", "staged", "abandoned"})  # phases that a step of ours ends; the others only go forward
-SETTLED_REASONS = frozenset({"agent_lost", "rebooted"})  # nobody was left on the machine to follow the restart policy
+# phases that a step of ours ends; the others only go forward
+UNSURE = frozenset({"absent", "staged", "abandoned"})
+# nobody was left on the machine to follow the restart policy
+SETTLED_REASONS = frozenset({"agent_lost", "rebooted"})
 BACKOFF_MAX_S = 300.0
 
 
@@ -45,7 +47,8 @@ class Assumed:
 
 @dataclass(frozen=True)
 class Action:
-    """One step. `do`: "set" (only write the facts) · "stage" · "start" · "limits" · "stop" · "remove" (folder and row).
+    """One step. `do`: "set" (only write the facts) · "stage" · "start" ·
+    "limits" · "stop" · "remove" (folder and row).
 
     All of them may be done twice. `facts` are written to the row after the step succeeded.
     """
@@ -55,10 +58,12 @@ class Action:
 
 
 def decide(run: Run, seen: Seen | None, now: float, mine: str = "") -> list[Action]:
-    """What to do about a run, given what was seen of it just now (None: its machine could not be reached). `mine`: id of our state folder;
+    """What to do about a run, given what was seen of it just now (None:
+    its machine could not be reached). `mine`: id of our state folder;
     a run that another one has taken over is followed, and nothing is done to it.
 
-    An observation may be a little old: an attempt that is older than the wanted one never ends the run, and no state is left backwards.
+    An observation may be a little old: an attempt that is older than the wanted one never ends the run, and
+    no state is left backwards.
     """
     owner = getattr(seen, "owner", None) or {}
     if mine and owner.get("id", mine) != mine:
@@ -68,7 +73,8 @@ def decide(run: Run, seen: Seen | None, now: float, mine: str = "") -> list[Acti
     if run.state is State.PENDING:
         return [] if run.wish == WISH_RUN else _never_begun(run, run.attempt - 1, now)
     if seen is None and run.state is State.STAGING and run.wish != WISH_RUN:
-        return _never_begun(run, run.attempt - 1, now)  # nobody was told to start it, so there is nothing to end on that machine
+        # nobody was told to start it, so there is nothing to end on that machine
+        return _never_begun(run, run.attempt - 1, now)
     if seen is None:
         return _set(run, reachability=Reachability.UNREACHABLE.value)
     facts = {"reachability": (Reachability.UNSEEN if seen.phase == "unseen" else Reachability.OK).value}
@@ -91,17 +97,27 @@ def _taken_over(run: Run, seen: Seen, now: float, by: str) -> list[Action]:
 
 
 def overtaken(run: Run, seen: object) -> bool:
-    """Whether an observation that is older than our own last step may be wrong by now: that step may have begun the wanted attempt, and
-    a run that is taken for one that never began would go on with nobody to look after it."""
+    """Whether an observation that is older than our own last step may be wrong by now:
+    that step may have begun the wanted attempt, and a run that is taken for one that never began would go on
+    with nobody to look after it."""
     phase, attempt = getattr(seen, "phase", None), getattr(seen, "attempt", None) or 0
-    return phase in UNSURE or (phase is not None and attempt < run.attempt) or (phase == "ended" and run.restart_at is not None)
+    return (
+        phase in UNSURE
+        or (phase is not None and attempt < run.attempt)
+        or (phase == "ended" and run.restart_at is not None)
+    )
 
 
 def stop_order(run: Run, seen: object) -> tuple:
-    """What `Backend.stop` is given besides run and grace. To stop an unseen run by force is the user's word that its machine is gone."""
+    """What `Backend.stop` is given besides run and grace.
+    To stop an unseen run by force is the user's word that its machine is gone."""
     if run.wish == WISH_RUN:
         return ("agent_lost",)
-    return ("stopped_by_user", run.attempt, getattr(seen, "phase", None) == "unseen" and run.stop_grace == (0.0, 0.0))
+    return (
+        "stopped_by_user",
+        run.attempt,
+        getattr(seen, "phase", None) == "unseen" and run.stop_grace == (0.0, 0.0),
+    )
 
 
 def _absent(run: Run, now: float, facts: dict) -> list[Action]:
@@ -120,8 +136,12 @@ def _not_begun(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> li
     if run.wish != WISH_RUN and at_rest and run.state is State.STAGING:
         return _never_begun(run, newest, now)  # nobody was told to start it
     if run.wish != WISH_RUN and at_rest:
-        # a start may be on its way, sent by a server that was killed: told again until the attempt is seen ended
-        return [*_set(run, **{**facts, "state": State.STOPPING}), Action("stop", {"stop_sent": run.stop_asked})]
+        # a start may be on its way, sent by a server that was killed:
+        # told again until the attempt is seen ended
+        return [
+            *_set(run, **{**facts, "state": State.STOPPING}),
+            Action("stop", {"stop_sent": run.stop_asked}),
+        ]
     if run.wish != WISH_RUN:
         return _stop(run, facts)
     if seen.phase == "abandoned":
@@ -130,11 +150,14 @@ def _not_begun(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> li
         return _set(run, **facts)  # the attempt before is still being ended
     if seen.phase == "staged" and run.state in (State.RUNNING, State.STOPPING):
         return _set(run, **facts, **_final("lost", {}, now))
-    limits = [] if run.limits_written >= run.limits.seq else [Action("limits", {"limits_written": run.limits.seq})]
+    limits = (
+        [] if run.limits_written >= run.limits.seq else [Action("limits", {"limits_written": run.limits.seq})]
+    )
     return [*_set(run, **facts, **_TOLD), *limits, Action("start", {"started_at": now})]
 
 
-# Written down before the start: whoever stops the run after a crash knows that it may begin at any moment. When it has: `started_at`.
+# Written down before the start: whoever stops the run after a crash knows that it may begin at any moment.
+# When it has: `started_at`.
 _TOLD = {"state": State.STARTING, "restart_at": None, "started_at": None}
 
 
@@ -147,18 +170,27 @@ def _begun(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> list[A
     if seen.phase == "ended":
         return _ended(run, seen, newest, now, facts)
     if seen.phase == "abandoned":
-        # written down before the step: whoever continues after a crash knows that nobody else follows the restart policy
+        # written down before the step:
+        # whoever continues after a crash knows that nobody else follows the restart policy
         settling = _set(run, **facts, settled_attempt=newest, state=State.STOPPING)
         return [*settling, Action("stop", {"stop_sent": run.stop_asked})]
     facts |= _keep(run, seen) | _held(run, seen) | _stalled(run, seen)
     if seen.phase == "waiting":
         restart = (seen.exit or {}).get("restart") or {}
-        facts |= {"state": State.STARTING, "restart_at": restart.get("at"), "used_s": seen.used_s or run.used_s}
+        facts |= {
+            "state": State.STARTING,
+            "restart_at": restart.get("at"),
+            "used_s": seen.used_s or run.used_s,
+        }
     elif seen.phase != "unseen":  # of which nothing is known but what was known before
         facts |= {"state": _forward(run.state, seen.phase, later), "restart_at": None}
     if run.wish != WISH_RUN and (run.stop_sent < run.stop_asked or seen.phase == "running"):
-        # told already and still running: an automatic restart was quicker, and nobody has told the new attempt
-        return [*_set(run, **{**facts, "state": State.STOPPING}), Action("stop", {"stop_sent": run.stop_asked})]
+        # told already and still running: an automatic restart was quicker,
+        # and nobody has told the new attempt
+        return [
+            *_set(run, **{**facts, "state": State.STOPPING}),
+            Action("stop", {"stop_sent": run.stop_asked}),
+        ]
     limits = facts.get("limits", run.limits)
     if run.limits_written < limits.seq:
         return [*_set(run, **facts), Action("limits", {"limits_written": limits.seq})]
@@ -168,7 +200,9 @@ def _begun(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> list[A
 def _stalled(run: Run, seen: Seen) -> dict:
     """That a living run stands still, among its evidence."""
     stalled = getattr(seen, "stalled", None)
-    evidence = {k: v for k, v in run.evidence.items() if k != "stalled"} | ({"stalled": stalled} if stalled else {})
+    evidence = {k: v for k, v in run.evidence.items() if k != "stalled"} | (
+        {"stalled": stalled} if stalled else {}
+    )
     return {} if evidence == run.evidence else {"evidence": evidence}
 
 
@@ -231,7 +265,15 @@ def _removal(run: Run) -> list[Action]:
 def _final(reason: str, evidence: dict, now: float) -> dict:
     """Facts of a run that is final since `now`."""
     state = REASONS[reason].state if reason in REASONS else State.FAILED
-    return {"state": state, "reason": reason, "ended_at": now, "exit_code": None, "evidence": evidence, "restart_at": None, "gpu_uuids": ()}
+    return {
+        "state": state,
+        "reason": reason,
+        "ended_at": now,
+        "exit_code": None,
+        "evidence": evidence,
+        "restart_at": None,
+        "gpu_uuids": (),
+    }
 
 
 def _keep(run: Run, seen: Seen) -> dict:
@@ -240,7 +282,10 @@ def _keep(run: Run, seen: Seen) -> dict:
     at, seconds = wish.get("at") or 0.0, wish.get("time_s")
     if at <= run.kept_at or (wish.get("seq") or 0) < run.limits.seq:
         return {}
-    return {"kept_at": float(at), "limits": Limits(seq=run.limits.seq + 1, time_s=None if seconds is None else float(seconds))}
+    return {
+        "kept_at": float(at),
+        "limits": Limits(seq=run.limits.seq + 1, time_s=None if seconds is None else float(seconds)),
+    }
 
 
 def _held(run: Run, seen: Seen) -> dict:

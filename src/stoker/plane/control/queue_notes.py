@@ -1,6 +1,7 @@
 """Tells machines that switch themselves off that runs wait for them here, and that none waits any more.
 
-A machine keeps on for such a note at most for its `off_latest`, counted by itself, so a server that died keeps no machine on for ever.
+A machine keeps on for such a note at most for its `off_latest`, counted by itself, so a server that died
+keeps no machine on for ever.
 What was told last is a row of `meta` for each machine: the next server takes it back.
 """
 
@@ -23,10 +24,12 @@ class QueueNotes:
         self._store, self._targets = store, targets
         self._lock = threading.Lock()
         self._asked: set[str] = set()  # machines that are being told
-        self._pauses: dict[str, float] = {}  # machine that did not answer -> when it is told again (monotonic)
+        # machine that did not answer -> when it is told again (monotonic)
+        self._pauses: dict[str, float] = {}
 
     def due(self) -> list[str]:
-        """The machines that are to be told something else than they know; each is the caller's until it has called `tell`."""
+        """The machines that are to be told something else than they know;
+        each is the caller's until it has called `tell`."""
         with self._store.read() as q:
             told, waiting, coming = q.metas_under(PREFIX), q.waiting_for(), q.coming_to()
         known = {key.removeprefix(PREFIX): int(count) for key, count in told.items()}
@@ -34,7 +37,11 @@ class QueueNotes:
         names |= {name for name in known if name not in waiting and name not in coming}
         now = time.monotonic()
         with self._lock:
-            free = [name for name in names if name not in self._asked and self._pauses.get(name, 0.0) <= now and self._has_order(name)]
+            free = [
+                name
+                for name in names
+                if name not in self._asked and self._pauses.get(name, 0.0) <= now and self._has_order(name)
+            ]
             self._asked.update(free)
         return free
 

@@ -1,7 +1,8 @@
-"""The only one that touches machines: load -> look -> decide -> act (repeatable) -> apply (if nobody was faster).
+"""The only one that touches machines:
+load -> look -> decide -> act (repeatable) -> apply (if nobody was faster).
 
-One loop thread decides whose turn it is; a small pool of workers a target looks and acts; one watch stream a machine tells of
-changes. With nothing alive it sleeps without a time-out.
+One loop thread decides whose turn it is; a small pool of workers a target looks and acts;
+one watch stream a machine tells of changes. With nothing alive it sleeps without a time-out.
 """
 
 from __future__ import annotations
@@ -44,11 +45,16 @@ QUEUE = ""  # stands for the queue where else the id of a run stands
 
 
 class Reconciler(Acting):
-    """Brings facts to wishes. `start` it once; `wake` it when a wish was committed; `close` leaves every run going."""
+    """Brings facts to wishes. `start` it once; `wake` it when a wish was committed;
+    `close` leaves every run going."""
 
-    def __init__(self, store: Store, targets: Targets, spool: Spool, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, store: Store, targets: Targets, spool: Spool, *, now: Callable[[], float] = time.time
+    ) -> None:
         self._store, self._targets, self._spool, self._now = store, targets, spool, now
-        self.reach = Reach(now, before=silent_before(store), changed=lambda name: self._give(name, self._keep_silence, name))
+        self.reach = Reach(
+            now, before=silent_before(store), changed=lambda name: self._give(name, self._keep_silence, name)
+        )
         self._admissions = Admissions(store, targets)
         self._notes = QueueNotes(store, targets)
         self._wake = threading.Condition()
@@ -57,7 +63,8 @@ class Reconciler(Acting):
         self._woken: dict[str, int] = {}  # run -> wishes that came while it was in care
         self._dirty: dict[str, set[str]] = {}  # target -> runs to be looked at now
         self._looking: set[str] = set()  # targets that are being looked at
-        self._mail: dict[str, list[tuple[object, float]]] = {}  # run -> observations that no worker has taken yet
+        # run -> observations that no worker has taken yet
+        self._mail: dict[str, list[tuple[object, float]]] = {}
         self._busy: set[str] = set()  # runs that a worker has in hand
         self._acted: dict[str, float] = {}  # run -> when our last step on it ended
         self._seen: dict[str, Observation] = {}
@@ -65,14 +72,17 @@ class Reconciler(Acting):
         self._poll_at: dict[str, float] = {}
         self._watches: dict[str, Watch] = {}
         self._admit = True
-        self._unsearched: set[str] = set()  # machines that did not answer when they were searched for lost runs
+        # machines that did not answer when they were searched for lost runs
+        self._unsearched: set[str] = set()
         self._sweep_at: float | None = time.monotonic() + SWEEP_AGE_S + 1
         self._pools: dict[str, ThreadPoolExecutor] = {}
         self._jobs: set[Future[None]] = set()
-        self._starved = Again(RETRY_FIRST_S)  # targets whose pool holds work, but could not start a thread for it
+        # targets whose pool holds work, but could not start a thread for it
+        self._starved = Again(RETRY_FIRST_S)
         self._thread = threading.Thread(target=self._loop, name="reconciler", daemon=True)
 
-    # -- for the service ----------------------------------------------------------------------------------------------
+    # -- for the service
+    # ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Take every run into care that the store knows as live, and begin."""
@@ -124,7 +134,8 @@ class Reconciler(Acting):
             pool.shutdown(wait=False, cancel_futures=True)
         wait_for(list(self._jobs), CLOSE_S)
 
-    # -- the loop -----------------------------------------------------------------------------------------------------
+    # -- the loop
+    # -----------------------------------------------------------------------------------------------------
 
     def _loop(self) -> None:
         while True:
@@ -135,7 +146,8 @@ class Reconciler(Acting):
                     return
             try:
                 self._turn()
-            except Exception:  # whatever it was: the next turn may do better, and without us nothing happens any more
+            except Exception:
+                # whatever it was: the next turn may do better, and without us nothing happens any more
                 log.exception("the loop")
                 time.sleep(RETRY_FIRST_S)
 
@@ -159,8 +171,14 @@ class Reconciler(Acting):
         if self._admit or ready or look:
             return 0
         moments = [self._due[0][0]] if self._due else []
-        moments += [self._poll_at[target] for target in set(self._care.values()) - self._looking if target in self._poll_at]
-        moments += [watch.idle_since + LINGER_S for watch in self._watches.values() if watch.idle_since is not None]
+        moments += [
+            self._poll_at[target]
+            for target in set(self._care.values()) - self._looking
+            if target in self._poll_at
+        ]
+        moments += [
+            watch.idle_since + LINGER_S for watch in self._watches.values() if watch.idle_since is not None
+        ]
         if self._sweep_at is not None:
             moments.append(self._sweep_at)
         moments += self._starved.moments()
@@ -233,7 +251,8 @@ class Reconciler(Acting):
             self._give(target, int)  # no work but for the thread
 
     def _let_in(self) -> None:
-        """Start those whose turn it is. A machine that was never asked what it has is asked by a worker first."""
+        """Start those whose turn it is.
+        A machine that was never asked what it has is asked by a worker first."""
         try:
             admitted, unknown, later = self._admissions.run()
         except StokerError as e:
@@ -320,7 +339,8 @@ class Reconciler(Acting):
         if swept:
             log.info("swept from the spool: %s", ", ".join(swept))
 
-    # -- look ---------------------------------------------------------------------------------------------------------
+    # -- look
+    # --------------------------------------------------------------------------------------------------------
 
     def _look(self, name: str, ids: list[str]) -> None:
         asked, asked_at = time.monotonic(), time.time()
@@ -352,7 +372,8 @@ class Reconciler(Acting):
             self._wake.notify()
 
     def _told(self, name: str, seen: Observation) -> None:
-        """A line of a watch stream. What could be a misunderstanding is looked at again before anybody acts on it."""
+        """A line of a watch stream. What could be a misunderstanding is
+        looked at again before anybody acts on it."""
         with contextlib.suppress(StokerError):
             seen = self._targets.get(name).by_ours(seen)
         with self._wake:
@@ -367,9 +388,11 @@ class Reconciler(Acting):
 
     def _deliver(self, run_id: str, seen: object, asked: float) -> None:
         mail = self._mail.setdefault(run_id, [])
-        mail[:] = [*mail, (seen, asked)][-MAIL_MAX:]  # a machine may tell more than we can think about; what is newer counts
+        # a machine may tell more than we can think about; what is newer counts
+        mail[:] = [*mail, (seen, asked)][-MAIL_MAX:]
 
-    # -- decide, act, apply -------------------------------------------------------------------------------------------
+    # -- decide, act, apply
+    # -------------------------------------------------------------------------------------------
 
     def _step(self, run_id: str) -> None:
         with self._wake:
@@ -414,7 +437,11 @@ class Reconciler(Acting):
         woken = self._woken.get(run_id)
         with self._store.read() as q:
             run = q.get(run_id)
-        if run is None or (run.state.final and run.wish != WISH_RM) or (run.state is State.PENDING and run.wish == WISH_RUN):
+        if (
+            run is None
+            or (run.state.final and run.wish != WISH_RM)
+            or (run.state is State.PENDING and run.wish == WISH_RUN)
+        ):
             self._forget(run_id, woken)
             return
         if run.state in (State.RUNNING, State.STOPPING):

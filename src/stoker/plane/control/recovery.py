@@ -1,4 +1,5 @@
-"""Finds runs again from their folders when the database was lost: runs/*/ of this machine, the spool, and what lives on other machines.
+"""Finds runs again from their folders when the database was lost:
+runs/*/ of this machine, the spool, and what lives on other machines.
 
 Deletes nothing."""
 
@@ -28,7 +29,8 @@ log = logging.getLogger(__name__)
 
 
 def recover(q: Queries, roots: dict[str, Path], spool: Path) -> list[Run]:
-    """Write a row for each run folder that can be read; the runs. `roots`: target on this machine -> the folder that holds runs/."""
+    """Write a row for each run folder that can be read; the runs. `roots`:
+    target on this machine -> the folder that holds runs/."""
     found: dict[str, Run] = {}
     for target, root in roots.items():
         for folder in _folders(root / "runs"):
@@ -45,7 +47,8 @@ def recover(q: Queries, roots: dict[str, Path], spool: Path) -> list[Run]:
 
 
 def found_far(target: Target, seen: Observation) -> Run | None:
-    """A run that lives on another machine, if it was put there under this target's name; None for other people's."""
+    """A run that lives on another machine, if it was put there under this target's name;
+    None for other people's."""
     if not target.is_ours(seen):
         return None
     run = described(target, seen)
@@ -53,17 +56,26 @@ def found_far(target: Target, seen: Observation) -> Run | None:
 
 
 def described(target: Target, seen: Observation) -> Run | None:
-    """A run on another machine as a row, whosever it is; None for one that cannot be read or has not begun."""
+    """A run on another machine as a row, whosever it is;
+    None for one that cannot be read or has not begun."""
     try:
         folder = RunFolder.ask(target.backend, seen.id, [whole(rundir.SPEC), whole(rundir.LIMITS)])
-        spec, limits = Spec.from_json(folder.json(rundir.SPEC) or {}), Limits.from_json(folder.json(rundir.LIMITS) or {})
+        spec, limits = (
+            Spec.from_json(folder.json(rundir.SPEC) or {}),
+            Limits.from_json(folder.json(rundir.LIMITS) or {}),
+        )
     except (StokerError, TypeError, ValueError):
         return None
     if spec.id != seen.id or not spec.command or not seen.attempt:
         return None
     run = _row(spec, target.name, limits, time.time(), here=False)
-    return run.with_(state=State.STARTING, attempt=seen.attempt, first_attempt=seen.attempt, limits_written=limits.seq,
-                     started_at=seen.started_at or run.created_at)
+    return run.with_(
+        state=State.STARTING,
+        attempt=seen.attempt,
+        first_attempt=seen.attempt,
+        limits_written=limits.seq,
+        started_at=seen.started_at or run.created_at,
+    )
 
 
 def insert_named(q: Queries, run: Run) -> None:
@@ -114,17 +126,33 @@ def _read(folder: Path, target: str | None) -> Run | None:
 
 
 def _row(spec: Spec, target: str, limits: Limits, created: float, *, here: bool) -> Run:
-    return Run(id=spec.id, name=spec.name or names.stem(spec.command), spec=spec, target=target, created_at=created, queued_at=created,
-               priority=spec.priority, gpus=spec.gpus, slots=spec.slots, limits=limits, limits_written=limits.seq if here else 0,
-               fingerprint=spec.with_(retry_reasons=()).fingerprint(), folder_hash=folder_key(spec.folder),
-               command_hash=command_key(spec.command), in_place=not spec.copy and here, reachability="ok" if here else "unknown",
-               warnings=("Recovered from its run folder after the database was lost.",))
+    return Run(
+        id=spec.id,
+        name=spec.name or names.stem(spec.command),
+        spec=spec,
+        target=target,
+        created_at=created,
+        queued_at=created,
+        priority=spec.priority,
+        gpus=spec.gpus,
+        slots=spec.slots,
+        limits=limits,
+        limits_written=limits.seq if here else 0,
+        fingerprint=spec.with_(retry_reasons=()).fingerprint(),
+        folder_hash=folder_key(spec.folder),
+        command_hash=command_key(spec.command),
+        in_place=not spec.copy and here,
+        reachability="ok" if here else "unknown",
+        warnings=("Recovered from its run folder after the database was lost.",),
+    )
 
 
 def _not_begun(run: Run) -> Run:
     """It had waited, or was stopped while it waited: nobody can say. It is not started unasked."""
     evidence = {"detail": "the database was lost while the run was waiting"}
-    return run.with_(state=State.FAILED, reason="start_failed", attempt=0, ended_at=time.time(), evidence=evidence)
+    return run.with_(
+        state=State.FAILED, reason="start_failed", attempt=0, ended_at=time.time(), evidence=evidence
+    )
 
 
 def _begun(run: Run, folder: RunDir, attempts: list[int]) -> Run:
@@ -133,13 +161,23 @@ def _begun(run: Run, folder: RunDir, attempts: list[int]) -> Run:
     used = sum((end or {}).get("used_s") or 0.0 for end in ends)
     exit_ = ends[-1]
     agent = rundir.read_json(folder.attempt(newest) / rundir.AGENT) or {}
-    run = run.with_(attempt=newest, first_attempt=newest, used_s=used, started_at=agent.get("started_at") or run.created_at)
+    run = run.with_(
+        attempt=newest,
+        first_attempt=newest,
+        used_s=used,
+        started_at=agent.get("started_at") or run.created_at,
+    )
     if exit_ is None or exit_.get("restart"):
         return run.with_(state=State.STARTING)  # the reconciler looks at it next
     reason = known_reason(exit_.get("reason"))
     state = REASONS[reason].state if reason in REASONS else State.FAILED
-    return run.with_(state=state, reason=reason, exit_code=exit_code(exit_), ended_at=exit_.get("ended_at") or time.time(),
-                     evidence=evidence_of(exit_))
+    return run.with_(
+        state=state,
+        reason=reason,
+        exit_code=exit_code(exit_),
+        ended_at=exit_.get("ended_at") or time.time(),
+        evidence=evidence_of(exit_),
+    )
 
 
 def _created(spec: Spec, folder: Path) -> float:

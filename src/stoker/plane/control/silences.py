@@ -1,4 +1,5 @@
-"""Since when machines are silent, as rows of `meta`: a machine that is silent still is so since then for the next server."""
+"""Since when machines are silent, as rows of `meta`:
+a machine that is silent still is so since then for the next server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The spool: run folders on their way to a machine. Each appears whole or not at all, and stays until the machine has it."""
+"""The spool: run folders on their way to a machine.
+Each appears whole or not at all, and stays until the machine has it."""
 
 from __future__ import annotations
 
@@ -64,24 +65,34 @@ class Spool:
         clear(self.folder, run_id)
 
     def sweep(self, known: Callable[[], set[str]], now: float | None = None) -> list[str]:
-        """Remove folders that belong to no run: a kill between folder and row leaves one. The names of those removed."""
+        """Remove folders that belong to no run: a kill between folder and row leaves one.
+        The names of those removed."""
         now = time.time() if now is None else now
         old = []
         for entry in os.scandir(self.folder):
             with contextlib.suppress(OSError):
-                if now - entry.stat(follow_symlinks=False).st_ctime > SWEEP_AGE_S and entry.is_dir(follow_symlinks=False):
+                if now - entry.stat(follow_symlinks=False).st_ctime > SWEEP_AGE_S and entry.is_dir(
+                    follow_symlinks=False
+                ):
                     old.append(entry.name)
         ids = known() if old else set()
         with self._lock:
-            swept = [name for name in old if name not in ids and name.removeprefix(_BUILDING) not in self._building]
+            swept = [
+                name for name in old if name not in ids and name.removeprefix(_BUILDING) not in self._building
+            ]
         for name in swept:
             clear(self.folder, name)
         return swept
 
 
 def fill(folder: Path, spec: Spec, limits: Limits, env: dict[str, str], stdin: bytes | None) -> None:
-    """Write what was asked into a run folder that nobody reads yet: spec.json, limits.json, env (0600), stdin. On disk when it returns."""
-    files = {rundir.SPEC: _json(spec.to_json()), rundir.LIMITS: _json(limits.to_json()), rundir.ENV: rundir.pack_env(env)}
+    """Write what was asked into a run folder that nobody reads yet:
+    spec.json, limits.json, env (0600), stdin. On disk when it returns."""
+    files = {
+        rundir.SPEC: _json(spec.to_json()),
+        rundir.LIMITS: _json(limits.to_json()),
+        rundir.ENV: rundir.pack_env(env),
+    }
     if stdin is not None:
         files[rundir.STDIN] = stdin
     for name, data in files.items():

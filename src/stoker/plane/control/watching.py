@@ -1,4 +1,5 @@
-"""One watch stream a machine: a thread that reads observations and connects again, with growing pauses, when the stream breaks."""
+"""One watch stream a machine: a thread that reads observations and connects again, with growing pauses, when
+the stream breaks."""
 
 from __future__ import annotations
 
@@ -19,14 +20,18 @@ log = logging.getLogger(__name__)
 
 LINE_MAX = 1 << 20
 PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 60.0
-STEADY_S = 30.0  # a stream that stood so long was a good one; a machine that ends it sooner is polled, and not asked again and again
+# a stream that stood so long was a good one; a machine that ends it sooner is polled,
+# and not asked again and again
+STEADY_S = 30.0
 NONSENSE = (ValueError, KeyError, TypeError, RecursionError)  # of reading what is not an observation
 
 
 def first_lines(stream: Stream, quiet_s: float = 2.0) -> Iterator[Observation]:
     """What a fresh stream says at once: all that lives there, until it is silent for `quiet_s`."""
     rest, first, left = b"", 30.0, ANSWER_MAX  # the connection may take its time
-    while left > 0 and select.select([stream.stdout], [], [], first)[0] and (data := stream.stdout.read(65536)):
+    while (
+        left > 0 and select.select([stream.stdout], [], [], first)[0] and (data := stream.stdout.read(65536))
+    ):
         first = quiet_s
         left -= len(data)
         *lines, rest = (rest + data).split(b"\n")
@@ -73,7 +78,8 @@ class Watch:
             began = time.monotonic()
             try:
                 stream = self._targets.get(self._name).backend.watch()
-            except (StokerError, OSError, RuntimeError) as e:  # unreachable, or no process or thread to be had
+            except (StokerError, OSError, RuntimeError) as e:
+                # unreachable, or no process or thread to be had
                 log.warning("watch of %s: %s", self._name, e)
             else:
                 with self._lock:

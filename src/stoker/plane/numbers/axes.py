@@ -1,4 +1,5 @@
-"""On which axis the points of one kind of line lie: a step, a position within an epoch, an epoch, else their order. Pure.
+"""On which axis the points of one kind of line lie:
+a step, a position within an epoch, an epoch, else their order. Pure.
 
 An axis is never invented: what is not sure of its place is numbered in the order in which it came.
 """
@@ -30,7 +31,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """at: for each place its position, or None for one that is left out. part: which of several series each belongs to."""
+    """at: for each place its position, or None for one that is left out. part:
+    which of several series each belongs to."""
 
     name: str
     at: list[float]
@@ -38,7 +40,8 @@ class Axis:
 
 
 def choose(places: Sequence[Place], drawn: bool) -> Axis:
-    """The first axis that fits. drawn: the lines are frames of one another, and the last of one position counts."""
+    """The first axis that fits. drawn: the lines are frames of one another,
+    and the last of one position counts."""
     for name, values in _candidates(places, drawn):
         if all(value is not None for value in values):
             parts = _parts(values, places, drawn, name)
@@ -49,7 +52,11 @@ def choose(places: Sequence[Place], drawn: bool) -> Axis:
 
 def _candidates(places: Sequence[Place], drawn: bool) -> list[tuple[str, list]]:
     found = [(places[0].step_name, [p.step for p in places])] if places[0].step_name else []
-    for epochs in ([p.epoch for p in places], [p.near_epoch for p in places], [float(p.turn) for p in places] if drawn else [None]):
+    for epochs in (
+        [p.epoch for p in places],
+        [p.near_epoch for p in places],
+        [float(p.turn) for p in places] if drawn else [None],
+    ):
         if all(e is not None for e in epochs) and all(p.place is not None and p.of for p in places):
             if not _restarts(epochs, places):
                 found.append(("step", [p.place for p in places]))
@@ -85,7 +92,11 @@ def _parts(values: Sequence[float], places: Sequence[Place], drawn: bool, name: 
                 return None
             segment += 1
         segments.append(segment)
-    if segment >= SEGMENTS_MAX or (segment and len(values) < 2 * (segment + 1)) or len(set(values)) == 1 < len(values):
+    if (
+        segment >= SEGMENTS_MAX
+        or (segment and len(values) < 2 * (segment + 1))
+        or len(set(values)) == 1 < len(values)
+    ):
         return None
     if name == "number at the begin" and segment:
         return None

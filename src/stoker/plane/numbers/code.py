@@ -1,6 +1,8 @@
-"""The difference between the code of two runs, out of what was recorded when they began: manifest, commit, diff, frozen copy.
+"""The difference between the code of two runs, out of what was recorded when they began:
+manifest, commit, diff, frozen copy.
 
-A file's text is shown only if its hash is the recorded one. What cannot be found again is named, without text.
+A file's text is shown only if its hash is the recorded one.
+What cannot be found again is named, without text.
 """
 
 from __future__ import annotations
@@ -26,15 +28,31 @@ _RESULTS = (".json", ".txt")  # a new one is rather written by a run than code: 
 
 
 class Recorded:
-    """What one run's record says of its code. read: the first bytes of a file of the run folder, None where it is missing."""
+    """What one run's record says of its code. read:
+    the first bytes of a file of the run folder, None where it is missing."""
 
-    def __init__(self, manifest: bytes | None, commit: bytes | None, diff: bytes | None, read: Callable[[str], bytes | None]) -> None:
+    def __init__(
+        self,
+        manifest: bytes | None,
+        commit: bytes | None,
+        diff: bytes | None,
+        read: Callable[[str], bytes | None],
+    ) -> None:
         told, summary = _object(manifest), _object(commit)
         listed = told.get("files")
         self.known = bool(told)
         self.cut = [str(each) for each in told.get("cut") or ()] if isinstance(told.get("cut"), list) else []
-        self.hashes = {each["path"]: each["sha256"] for each in listed if isinstance(each, dict) and isinstance(each.get("path"), str)
-                       and isinstance(each.get("sha256"), str)} if isinstance(listed, list) else {}
+        self.hashes = (
+            {
+                each["path"]: each["sha256"]
+                for each in listed
+                if isinstance(each, dict)
+                and isinstance(each.get("path"), str)
+                and isinstance(each.get("sha256"), str)
+            }
+            if isinstance(listed, list)
+            else {}
+        )
         folder, at = summary.get("folder"), summary.get("commit")
         self._folder = Path(folder) if isinstance(folder, str) and os.path.isabs(folder) else None
         self._commit = at if isinstance(at, str) and _COMMIT.fullmatch(at) else None
@@ -128,16 +146,25 @@ def _lines(data: bytes) -> list[bytes]:
 
 
 def between(first: Recorded, second: Recorded, names: Sequence[str]) -> dict:
-    """`{"files": [{"path", "change", "diff"}], "notes": [text]}`. change: "changed", "added" or "removed" from the first to the second.
+    """`{"files": [{"path", "change", "diff"}], "notes": [text]}`. change:
+    "changed", "added" or "removed" from the first to the second.
 
     diff: a unified diff, None where a text cannot be found again.
     """
     deadline = time.monotonic() + GIT_S
-    notes = [f"{name}: no code was recorded." for name, one in zip(names, (first, second), strict=True) if not one.known]
+    notes = [
+        f"{name}: no code was recorded."
+        for name, one in zip(names, (first, second), strict=True)
+        if not one.known
+    ]
     if notes:
         return {"files": [], "notes": notes}
     notes += [f"{name}: {why}" for name, one in zip(names, (first, second), strict=True) for why in one.cut]
-    differ = sorted(path for path in first.hashes.keys() | second.hashes.keys() if first.hashes.get(path) != second.hashes.get(path))
+    differ = sorted(
+        path
+        for path in first.hashes.keys() | second.hashes.keys()
+        if first.hashes.get(path) != second.hashes.get(path)
+    )
     files, size = [], 0
     for path in differ[:FILES_MAX]:
         diff = _diff(first, second, path, names, deadline) if size < TEXT_MAX else None
@@ -162,4 +189,6 @@ def _diff(first: Recorded, second: Recorded, path: str, names: Sequence[str], de
     before, after = (text.decode("utf-8", "replace") for text in texts)
     made = difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True),
                                 f"{names[0]}/{path}", f"{names[1]}/{path}")
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in made)
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in made
+    )

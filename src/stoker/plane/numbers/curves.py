@@ -1,4 +1,5 @@
-"""Curves: points in arrays, what later attempts replace, and thinning: fewer points for a picture, with the extremes. Pure."""
+"""Curves: points in arrays, what later attempts replace, and thinning:
+fewer points for a picture, with the extremes. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ Point = tuple[float, float, float | None]  # position, value, Unix time
 
 @dataclass(slots=True)
 class Curve:
-    """One series. source: which library or log told it. axis: what its positions count. sample: a printed line that it was read from."""
+    """One series. source: which library or log told it. axis: what its positions count. sample:
+    a printed line that it was read from."""
 
     name: str
     source: str
@@ -27,7 +29,8 @@ class Curve:
     _value: array = field(default_factory=lambda: array("d"))
     _time: array = field(default_factory=lambda: array("d"))
 
-    _nth: array = field(default_factory=lambda: array("d"))  # once points were let go: the number of each, from 0
+    # once points were let go: the number of each, from 0
+    _nth: array = field(default_factory=lambda: array("d"))
     _dropped: int = 0
 
     def add(self, at: float, value: float, time: float | None) -> None:
@@ -60,7 +63,9 @@ class Curve:
         """Itself, with the points of `packed`. Raises ValueError where these are not of one length."""
         self._dropped = dropped
         self._at, self._value, self._time, self._nth = arrays
-        if len({len(self._at), len(self._value), len(self._time), len(self._nth) or len(self)}) > 1 or bool(dropped) != bool(self._nth):
+        if len({len(self._at), len(self._value), len(self._time), len(self._nth) or len(self)}) > 1 or bool(
+            dropped
+        ) != bool(self._nth):
             raise ValueError("arrays of different lengths")
         if not math.isfinite(sum(self._nth)):
             raise ValueError("numbers that are none")
@@ -109,7 +114,8 @@ class Curve:
         return self._nth[:] if self._nth else array("d", range(len(self)))
 
     def facts(self) -> dict:
-        """`{"count", "first", "last", "min", "max"}`; the last four are points, None where no value is finite."""
+        """`{"count", "first", "last", "min", "max"}`;
+        the last four are points, None where no value is finite."""
         ends = {"first": 0, "last": len(self) - 1} if len(self) else {}
         lowest, highest, _ = _extremes(self._value, 0, len(self))
         extremes = {"min": lowest, "max": highest} if lowest is not None else {}
@@ -119,14 +125,19 @@ class Curve:
 
 
 def thin(values: Sequence[float], most: int, numbers: Sequence[float] = ()) -> list[int]:
-    """The indices of at most about `most` values: of equal parts the first, the smallest, the largest, the last, and the first that is
-    not finite. numbers: where values were let go before, the number of each among all, so that parts are equal among all."""
+    """The indices of at most about `most` values:
+    of equal parts the first, the smallest, the largest, the last, and the first that is not finite.
+    numbers: where values were let go before, the number of each among all,
+    so that parts are equal among all."""
     count = len(values)
     if count <= most:
         return list(range(count))
     parts = max(1, most // 4)
     whole = numbers[-1] + 1 if numbers else count
-    edges = [bisect_left(numbers, part * whole / parts) if numbers else part * count // parts for part in range(parts + 1)]
+    edges = [
+        bisect_left(numbers, part * whole / parts) if numbers else part * count // parts
+        for part in range(parts + 1)
+    ]
     kept: list[int] = []
     for begin, end in pairwise(edges):
         if begin < end:
@@ -135,7 +146,8 @@ def thin(values: Sequence[float], most: int, numbers: Sequence[float] = ()) -> l
 
 
 def _extremes(values: Sequence[float], begin: int, end: int) -> tuple[int | None, int | None, int | None]:
-    """The first indices, from begin to before end, of the smallest and of the largest finite value, and of one that is not finite."""
+    """The first indices, from begin to before end, of the smallest and of the largest finite value, and of
+    one that is not finite."""
     part = values[begin:end]
     if end > begin and math.isfinite(sum(part)):  # mostly: then all are finite
         return begin + part.index(min(part)), begin + part.index(max(part)), None

@@ -1,4 +1,5 @@
-"""One line of text: the values with their names, the axis, the split, and the words that are none of these. Pure."""
+"""One line of text: the values with their names, the axis, the split,
+and the words that are none of these. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +13,19 @@ from functools import lru_cache
 from stoker.plane.numbers import words
 
 CACHED = 4096  # texts between numbers: the lines of a log differ in their numbers only
-NUMBER = r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?)\b"
+NUMBER = r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?)\b"  # noqa: E501
 _TOKEN = re.compile(
-    r"(?P<none>\d+(?:-\d\d?){2}[T ]\d\d:\d\d[\d:.,]*|\d{4}-\d\d-\d\d|\d+(?::\d\d)+(?:[.,]\d+)?(?:\s?[ap]m\b)?|\d+(?:\.\d+){2,}|0x[0-9a-f]+)"
+    r"(?P<none>\d+(?:-\d\d?){2}[T "
+    r"]\d\d:\d\d[\d:.,]*|\d{4}-\d\d-\d\d|\d+(?::\d\d)+(?:[.,]\d+)?(?:\s?[ap]m\b)?|\d+(?:\.\d+){2,}|0x[0-9a-f]+)"
     r"|(?<![\w@.^])(?<![\w)]-)(?P<pair>(?P<k>\d+)\s*/\s*(?P<of>\d+)(?![\d.\w]))(?P<share>\s*\(\s*[\d.]+\s*%\s*\))?"
     rf"|(?<![\w@.^])(?<!\w[-/])(?P<number>{NUMBER})(?P<unit>\s?%|[a-zA-Zµ°]+(?:/\w+)?|/(?:s|it|sec|step|batch|iter|epoch|sample)\b"
     r"|\s(?:ms|s|sec|secs|seconds|minutes|min|GB|GiB|MB|MiB|it/s|img/s|imgs/s|samples/s|tok/s|tokens/s|hours|h|m)(?![\w/:=]))?(?![\w])",
-    re.IGNORECASE)
-_WRAPPED = re.compile(rf"(?:tensor|array|np\.\w+|jnp\.\w+|float\d*|torch\.tensor)\(\[?\s*({NUMBER})\s*\]?(?:,[^()]*)?\)", re.IGNORECASE)
+    re.IGNORECASE,
+)
+_WRAPPED = re.compile(
+    rf"(?:tensor|array|np\.\w+|jnp\.\w+|float\d*|torch\.tensor)\(\[?\s*({NUMBER})\s*\]?(?:,[^()]*)?\)",
+    re.IGNORECASE,
+)
 _TF = re.compile(rf"<tf\.(?:Tensor|Variable)[^>]*numpy=({NUMBER})>")
 _LISTED = re.compile(rf"([=:]\s*)[\[(]\s*({NUMBER})\s*,?\s*[\])]", re.IGNORECASE)
 _MEAN = re.compile(rf"\s*\(\s*({NUMBER})\s*%?\s*\)")
@@ -31,15 +37,24 @@ _ENDS = re.compile(r"\s*(?::|=|：|=>|->)\s*[\[(]?\s*$")
 _LETTERS = re.compile(r"[^\W\d]+")
 _JUNK = " \t-–—*=>#~.•·'\"`(!?│|_\\/"
 _REPR = re.compile(r"^\s*(?:\(?[\w.]+\)?:\s*)?[A-Z]\w*\((?:$|.*=)|^\s*\([\w.]+\): ")
-_NO_METRIC = re.compile(r"@\[|\bHTTP\b")  # the summary of COCO, where ranges stand between the name and its value; a status of a server
+# the summary of COCO, where ranges stand between the name and its value; a status of a server
+_NO_METRIC = re.compile(r"@\[|\bHTTP\b")
 _STAMPS = re.compile(
     r"^(?:\s*(?:\[?\d{4}[-/]\d\d?[-/]\d\d?[T ]\d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?"
-    r"|\[?\d\d?[-/]\d\d?(?:[-/]\d{2,4})? \d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?(?: [\w.]+(?=\]))?\]?:?|\[?\d\d?:\d\d:\d\d(?:[.,]\d+)?\]?"
-    r"|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+\s+\d+ [\w.]+:\d+\]|(?:\[?(?:INFO|DEBUG|WARNING|WARN|ERROR)\]?)(?::[\w.]+:)?"
+    r"|\[?\d\d?[-/]\d\d?(?:[-/]\d{2,4})? \d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?(?: "
+    r"[\w.]+(?=\]))?\]?:?|\[?\d\d?:\d\d:\d\d(?:[.,]\d+)?\]?"
+    r"|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+\s+\d+ "
+    r"[\w.]+:\d+\]|(?:\[?(?:INFO|DEBUG|WARNING|WARN|ERROR)\]?)(?::[\w.]+:)?"
     r"|\[\d{2,8}\](?=\s+[\w./]+\.py:\d)|\[\w+\|[\w./]+\.py:\d+\]|>>"
-    r"|[\w./]+\.py(?::|, line |\()\d+\)?\]?:?|\[[\w.]+\.py:?\d*(?: \w+)?\]|root:|__main__|mmengine|mmdet|\[?\w+\.\w+\.\w+\]?(?= )"
-    r"|\[(?:\w+\]\[)?(?:INFO|root|trainer|__main__)\])(?:\s*[-:|]\s+|\s*))", re.IGNORECASE)
-_RANK = re.compile(r"^\s*[\[(<]?\s*(?:rank|gpu|cuda|worker|proc|process|local_rank|device)\s*[:=_ ]?\s*(\d+)\s*[\])>:|-]+", re.IGNORECASE)
+    r"|[\w./]+\.py(?::|, line |\()\d+\)?\]?:?|\[[\w.]+\.py:?\d*(?: "
+    r"\w+)?\]|root:|__main__|mmengine|mmdet|\[?\w+\.\w+\.\w+\]?(?= )"
+    r"|\[(?:\w+\]\[)?(?:INFO|root|trainer|__main__)\])(?:\s*[-:|]\s+|\s*))",
+    re.IGNORECASE,
+)
+_RANK = re.compile(
+    r"^\s*[\[(<]?\s*(?:rank|gpu|cuda|worker|proc|process|local_rank|device)\s*[:=_ ]?\s*(\d+)\s*[\])>:|-]+",
+    re.IGNORECASE,
+)
 _START = re.compile(r"^\s*(?:\[\s*(\d+)\s*\](?!\s*\[)|#?(\d+)\s*(?::|\|)(?!\d))")
 _DIGIT, _WHOLE = re.compile(r"\d"), re.compile(r"\d+")
 _NOT_FINITE = re.compile(r"nan|inf", re.IGNORECASE)
@@ -127,8 +142,11 @@ def _object(text: str) -> tuple[str, dict] | None:
 
 def _literal(body: str) -> object:
     body = _TF.sub(r"\1", _WRAPPED.sub(r"\1", body))
-    body = re.sub(r"(?<=[:,\s\[])([-+]?)(nan|inf)(?=\s*[,}\]])", lambda m: "1e999" if m[2] == "inf" and m[1] != "-" else
-                  "-1e999" if m[2] == "inf" else "None", body)
+    body = re.sub(
+        r"(?<=[:,\s\[])([-+]?)(nan|inf)(?=\s*[,}\]])",
+        lambda m: "1e999" if m[2] == "inf" and m[1] != "-" else "-1e999" if m[2] == "inf" else "None",
+        body,
+    )
     try:
         return ast.literal_eval(body)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
@@ -139,8 +157,16 @@ def _of_object(before: str, found: dict) -> Line | None:
     if words.old(before):
         return None
     head = _of_text(before) or Line()
-    line = Line(step=head.step, step_name=head.step_name, epoch=head.epoch, place=head.place, of=head.of, first=head.first,
-                split=words.split_of(before), form="dict")
+    line = Line(
+        step=head.step,
+        step_name=head.step_name,
+        epoch=head.epoch,
+        place=head.place,
+        of=head.of,
+        first=head.first,
+        split=words.split_of(before),
+        form="dict",
+    )
     kept = [re.sub(r"[\d.]+", "#", before).strip()]
     for name, value in _flat(found):
         number = _number(value)
@@ -157,7 +183,10 @@ def _of_object(before: str, found: dict) -> Line | None:
             line.values.append(Value(name, number))
     line.words = " ".join(kept)
     if line.split:
-        line.values = [Value(v.name, v.value, v.unit, line.split if words.takes_split(v.name) else None) for v in line.values]
+        line.values = [
+            Value(v.name, v.value, v.unit, line.split if words.takes_split(v.name) else None)
+            for v in line.values
+        ]
     return line
 
 
@@ -198,7 +227,11 @@ def _place(line: Line, name: str, number: float) -> None:
     kind = words.axis(name)
     if kind == "epoch" and line.epoch is None:
         line.epoch = number
-    elif kind not in (None, "epoch") and not math.isnan(number) and (line.step is None or (kind == "step" and line.step_name != "step")):
+    elif (
+        kind not in (None, "epoch")
+        and not math.isnan(number)
+        and (line.step is None or (kind == "step" and line.step_name != "step"))
+    ):
         line.step, line.step_name = number, kind
 
 
@@ -222,7 +255,8 @@ def _of_text(text: str) -> Line | None:
         if match["none"]:
             free.append(_kept(label))
             continue
-        alone = match["pair"] or words.axis(label) or _PASS.match(text, at)  # `Test: [3/10]`, `Train: 0 [3/10]`; not `test: 0.31`
+        # `Test: [3/10]`, `Train: 0 [3/10]`; not `test: 0.31`
+        alone = match["pair"] or words.axis(label) or _PASS.match(text, at)
         split = words.split_of(f"{rest} {label}" if alone or " " in label else rest)
         if split:
             many = many or (scope is not None and split != scope)
@@ -243,7 +277,10 @@ def _of_text(text: str) -> Line | None:
     if not line.values:
         line.words = f"{line.words} {_shape(text[at:])}".strip()
     if tail and scope is None and not many:
-        line.values = [Value(v.name, v.value, v.unit, v.split or (tail if words.takes_split(v.name) else None)) for v in line.values]
+        line.values = [
+            Value(v.name, v.value, v.unit, v.split or (tail if words.takes_split(v.name) else None))
+            for v in line.values
+        ]
         scope = tail
     line.split = scope
     if many and inherited:
@@ -253,7 +290,8 @@ def _of_text(text: str) -> Line | None:
 
 
 def _twice(value: Value, values: list[Value]) -> bool:
-    """`train loss 0.5, acc 0.8, val loss 0.4, acc 0.7`: the second `acc` is that of the validation; a name that occurs once is not."""
+    """`train loss 0.5, acc 0.8, val loss 0.4, acc 0.7`: the second `acc` is that of the validation;
+    a name that occurs once is not."""
     return sum(each.name == value.name for each in values) > 1
 
 
@@ -305,7 +343,12 @@ def _pair(line: Line, match: re.Match, label: str, scope: str | None, free: list
         return end
     if kind == "epoch":
         line.epoch, line.epochs = float(k), of
-    elif kind is not None or not label or words.split_of(label) or label.lower() in ("train", "batch", "batches"):
+    elif (
+        kind is not None
+        or not label
+        or words.split_of(label)
+        or label.lower() in ("train", "batch", "batches")
+    ):
         nested = line.place is not None and line.epoch is None and kind is None
         if nested:  # [epoch/epochs][batch/batches]
             line.epoch, line.epochs = float(line.place or 0), line.of
@@ -316,7 +359,9 @@ def _pair(line: Line, match: re.Match, label: str, scope: str | None, free: list
     return end
 
 
-def _single(line: Line, match: re.Match, label: str, strong: bool, scope: str | None, free: list[str], text: str) -> int:  # noqa: PLR0917
+def _single(  # noqa: PLR0917
+    line: Line, match: re.Match, label: str, strong: bool, scope: str | None, free: list[str], text: str
+) -> int:
     number, unit, end = match["number"], (match["unit"] or "").strip(), match.end()
     value = _float(number.replace(",", ""))
     mean = _MEAN.match(text, end)

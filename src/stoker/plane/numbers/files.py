@@ -1,9 +1,13 @@
 """Files of numbers in an attempt's folder, one JSON object a line. Whoever wrote them, no line can do harm.
 
-Two forms: `{"step": 3, "epoch": 0, "at": 1.5, "loss": 0.3}` from an Engine, and `{"step": 3, "at": 1.5, "from": "tensorboard", "pid": 7,
-"axis": "step", "folder": "runs/a", "values": {"loss": 0.3}}` from the hooks, after `{"begin": 1.5, "pid": 7, "rank": 0}` of the process.
-Parameters: `{"at": 1.5, "from": "argparse", "pid": 7, "parameters": {"lr": 0.1}}`; results of the whole: `"summary": {"best": 0.9}`;
-pictures: `{"step": 3, "at": 1.5, "from": "wandb", "picture": {"name": "samples", "file": "pictures/7-000001-samples.png", "bytes": 812}}`.
+Two forms: `{"step": 3, "epoch": 0, "at": 1.5, "loss": 0.3}` from an Engine, and `{"step": 3, "at":
+1.5, "from": "tensorboard", "pid": 7,
+"axis": "step", "folder": "runs/a", "values": {"loss": 0.3}}` from the hooks, after `{"begin": 1.5, "pid":
+7, "rank": 0}` of the process.
+Parameters: `{"at": 1.5, "from": "argparse", "pid": 7, "parameters": {"lr": 0.1}}`;
+results of the whole: `"summary": {"best": 0.9}`;
+pictures: `{"step": 3, "at": 1.5, "from": "wandb", "picture": {"name": "samples", "file":
+    "pictures/7-000001-samples.png", "bytes": 812}}`.
 """
 
 from __future__ import annotations
@@ -46,9 +50,12 @@ class Life:
 
 class File:
     """One file that grows. `read` takes what is new. kept: where the index of a large file is kept, if it is.
-    all_points: hold as many points of each curve as a curve can hold, however many curves there are; no index is used."""
+    all_points: hold as many points of each curve as a curve can hold, however many curves there are;
+    no index is used."""
 
-    def __init__(self, path: Path, source: str, begin: int = 0, *, kept: Path | None = None, all_points: bool = False) -> None:
+    def __init__(
+        self, path: Path, source: str, begin: int = 0, *, kept: Path | None = None, all_points: bool = False
+    ) -> None:
         self._path, self._source, self._kept = path, source, None if all_points else kept
         self._offset = begin
         self._indexed = 0  # bytes that the index on disk tells of
@@ -59,7 +66,8 @@ class File:
         self._names = 0
         self.parameters: dict[str, dict] = {}  # source -> names and values
         self.results: dict[str, float] = {}  # what stands for the whole run
-        self.pictures: dict[tuple, dict] = {}  # (source, name, step) -> `{"name", "source", "axis", "step", "at", "file", "bytes"}`
+        # (source, name, step) -> `{"name", "source", "axis", "step", "at", "file", "bytes"}`
+        self.pictures: dict[tuple, dict] = {}
 
     def read(self) -> list[Curve]:
         """The curves so far. A file that is missing has none; a torn last line is read when it is whole."""
@@ -69,7 +77,9 @@ class File:
             self._take(told)
             if self._held > self._held_max:
                 self._thin()
-        if self._kept is not None and self._offset - self._indexed >= max(INDEXED, self._offset // INDEXED_PART):
+        if self._kept is not None and self._offset - self._indexed >= max(
+            INDEXED, self._offset // INDEXED_PART
+        ):
             self._save(self._kept)
         return self._chosen()
 
@@ -99,8 +109,10 @@ class File:
             parameters = {str(source): dict(values) for source, values in told["parameters"].items()}
             results = {str(name): float(value) for name, value in told["results"].items()}
             counted = bool(told["thinned"]), int(told["held"]), int(told["names"])
-            pictures = [(each, str(each["source"]), str(each["axis"]), _number(each["step"]), _number(each["at"]))
-                        for each in told["pictures"]]
+            pictures = [
+                (each, str(each["source"]), str(each["axis"]), _number(each["step"]), _number(each["at"]))
+                for each in told["pictures"]
+            ]
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, StopIteration):
             return
         self._lives, self._of_pid, self.parameters, self.results = lives, of_pid, parameters, results
@@ -119,11 +131,19 @@ class File:
                 arrays += own
             lives.append({"rank": life.rank, "began": life.began, "curves": curves})
         place = {id(life): n for n, life in enumerate(self._lives)}
-        told = {"lives": lives, "of_pid": {pid: place[id(life)] for pid, life in self._of_pid.items()}, "names": self._names,
-                "parameters": self.parameters, "results": self.results, "pictures": list(self.pictures.values()), "thinned": self.thinned,
-                "held": self._held}
+        told = {
+            "lives": lives,
+            "of_pid": {pid: place[id(life)] for pid, life in self._of_pid.items()},
+            "names": self._names,
+            "parameters": self.parameters,
+            "results": self.results,
+            "pictures": list(self.pictures.values()),
+            "thinned": self.thinned,
+            "held": self._held,
+        }
         index.save(kept, self._path, self._offset, told, arrays)
-        self._indexed = self._offset  # also where the disk did not take it: it is tried again when there is more
+        # also where the disk did not take it: it is tried again when there is more
+        self._indexed = self._offset
 
     def _new_lines(self) -> Iterator[bytes]:
         try:
@@ -174,21 +194,45 @@ class File:
         elif isinstance(told.get("picture"), dict):
             self._take_picture(told["picture"], source, axis or "step", step, at)
         elif isinstance(told.get("summary"), dict):
-            self.results |= {name: value for name, given in told["summary"].items() if (value := _number(given)) is not None}
+            self.results |= {
+                name: value
+                for name, given in told["summary"].items()
+                if (value := _number(given)) is not None
+            }
         else:
             return False
         return True
 
     def _take_picture(self, told: dict, source: str, axis: str, step: float | None, at: float | None) -> None:
         name, file, size = (told.get(key) for key in ("name", "file", "bytes"))
-        if isinstance(name, str) and isinstance(file, str) and _OF_PICTURE.fullmatch(file) and isinstance(size, int):
+        if (
+            isinstance(name, str)
+            and isinstance(file, str)
+            and _OF_PICTURE.fullmatch(file)
+            and isinstance(size, int)
+        ):
             self.pictures.pop((source, name, step), None)
-            self.pictures[source, name, step] = {"name": name, "source": source, "axis": axis, "step": step, "at": at, "file": file,
-                                                 "bytes": size}
+            self.pictures[source, name, step] = {
+                "name": name,
+                "source": source,
+                "axis": axis,
+                "step": step,
+                "at": at,
+                "file": file,
+                "bytes": size,
+            }
             if len(self.pictures) > PICTURES_MAX:
                 del self.pictures[next(iter(self.pictures))]
 
-    def _add(self, life: Life, key: tuple[str, str, str], step: float | None, value: float, at: float | None, axis: str) -> None:  # noqa: PLR0917
+    def _add(  # noqa: PLR0917
+        self,
+        life: Life,
+        key: tuple[str, str, str],
+        step: float | None,
+        value: float,
+        at: float | None,
+        axis: str,
+    ) -> None:
         curve = life.curves.get(key)
         if curve is None:
             if self._names >= NAMES_MAX:
@@ -201,7 +245,8 @@ class File:
         curve.add(float(curve.count + 1) if step is None else step, value, at)
 
     def _chosen(self) -> list[Curve]:
-        """Of ranks the lowest counts; of two lives, one after the other, the later one; two processes side by side are two curves."""
+        """Of ranks the lowest counts; of two lives, one after the other, the later one;
+        two processes side by side are two curves."""
         folders: dict[str, set[str]] = {}
         by_key: dict[tuple[str, str, str], list[Life]] = {}
         for life in self._lives:
@@ -220,7 +265,10 @@ class File:
                     made[-1] = made[-1].joined(own)
                 else:
                     made.append(own)
-            found += [curve.renamed(_in_folder(key, folders[key[0]]) + (f" #{i + 1}" if i else "")) for i, curve in enumerate(made)]
+            found += [
+                curve.renamed(_in_folder(key, folders[key[0]]) + (f" #{i + 1}" if i else ""))
+                for i, curve in enumerate(made)
+            ]
         return found
 
 
@@ -229,12 +277,15 @@ def _life(told: dict, arrays: Iterator[array]) -> Life:
     life = Life(int(told["rank"]), float(told["began"]))
     for (source, folder, name), axis, dropped in told["curves"]:
         curve = Curve(str(name), str(source), str(axis))
-        life.curves[str(source), str(folder), str(name)] = curve.unpacked(int(dropped), [next(arrays) for _ in ARRAYS])
+        life.curves[str(source), str(folder), str(name)] = curve.unpacked(
+            int(dropped), [next(arrays) for _ in ARRAYS]
+        )
     return life
 
 
 def _parsed(lines: Iterator[bytes]) -> Iterator[dict]:
-    """The objects of the lines, those of many lines by one call of the parser; what is no object is left out."""
+    """The objects of the lines, those of many lines by one call of the parser;
+    what is no object is left out."""
     while some := list(itertools.islice(lines, BATCH)):
         try:
             found = json.loads(b"[" + b",".join(some) + b"]")
@@ -253,8 +304,9 @@ def _object(line: bytes) -> object:
 
 
 def _in_folder(key: tuple[str, str, str], folders: set[str]) -> str:
-    """The name, with what tells its folder from the others: `SummaryWriter("runs/train")` beside `"runs/val"`, and `add_scalars`, which
-    makes a folder for each of its values."""
+    """The name, with what tells its folder from the others:
+    `SummaryWriter("runs/train")` beside `"runs/val"`, and `add_scalars`,
+    which makes a folder for each of its values."""
     _, folder, name = key
     if len(folders) < 2:
         return name
@@ -278,7 +330,13 @@ def _number(value: object) -> float | None:
     if type(value) is float:
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return math.nan if value == "nan" else {"inf": math.inf, "-inf": -math.inf}.get(value) if isinstance(value, str) else None
+        return (
+            math.nan
+            if value == "nan"
+            else {"inf": math.inf, "-inf": -math.inf}.get(value)
+            if isinstance(value, str)
+            else None
+        )
     try:
         return float(value)
     except OverflowError:

@@ -1,6 +1,8 @@
-"""`stoker sweep --halve METRIC`: ends the worst runs of a sweep early, by Optuna's successive halving on what Stoker reads of the runs.
+"""`stoker sweep --halve METRIC`: ends the worst runs of a sweep early, by Optuna's successive halving on what
+Stoker reads of the runs.
 
-The n-th value of the metric is compared with the n-th values of the other runs. Optuna is optional, and is imported here only.
+The n-th value of the metric is compared with the n-th values of the other runs.
+Optuna is optional, and is imported here only.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ _DIRECTIONS = {"min": "minimize", "max": "maximize"}
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """metric: its name. better: "min" or "max". after: how many values a run has before it is judged. runs: ids."""
+    """metric: its name. better: "min" or "max". after:
+    how many values a run has before it is judged. runs: ids."""
 
     metric: str
     better: str
@@ -44,13 +47,17 @@ class Asked:
 
 
 def read(metric: str, after: int, runs: Sequence[str]) -> Asked:
-    """`val_loss`, or `reward:max`. Raises InvalidSpec where nobody can say which value is better, and without Optuna."""
+    """`val_loss`, or `reward:max`. Raises InvalidSpec where nobody can say which value is better,
+    and without Optuna."""
     name, _, given = metric.rpartition(":")
     if not name or given not in _DIRECTIONS:
         name, given = metric, ""
     better = given or words.better(name)
     if not name or after < 1:
-        raise InvalidSpec("--halve takes the name of a metric, and --halve-after a number of values.", hint="--halve val_loss")
+        raise InvalidSpec(
+            "--halve takes the name of a metric, and --halve-after a number of values.",
+            hint="--halve val_loss",
+        )
     if better is None:
         raise InvalidSpec(f"Is a small or a large {name!r} better? The name does not say.",
                           hint=f"--halve {name}:min   or   --halve {name}:max")
@@ -63,7 +70,9 @@ def _optuna() -> object:
     try:
         import optuna
     except ImportError:
-        raise InvalidSpec("--halve needs Optuna, which is not installed.", hint="pip install 'stoker[sweep]'") from None
+        raise InvalidSpec(
+            "--halve needs Optuna, which is not installed.", hint="pip install 'stoker[sweep]'"
+        ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
@@ -80,10 +89,17 @@ class Judge:
         self._told: dict[str, int] = {}  # run -> values that were judged
         self._ended: set[str] = set()
 
-    def judge(self, curves: dict[str, Sequence[tuple[float, float | None]]]) -> Iterator[tuple[str, int, float]]:
-        """curves: run -> its values so far, each with its time. Yields each run to end, with the number and the value that decided."""
-        new = [(when or 0.0, run, n, value) for run, points in curves.items() for n, (value, when) in enumerate(points, 1)
-               if n > self._told.get(run, 0)]
+    def judge(
+        self, curves: dict[str, Sequence[tuple[float, float | None]]]
+    ) -> Iterator[tuple[str, int, float]]:
+        """curves: run -> its values so far, each with its time.
+        Yields each run to end, with the number and the value that decided."""
+        new = [
+            (when or 0.0, run, n, value)
+            for run, points in curves.items()
+            for n, (value, when) in enumerate(points, 1)
+            if n > self._told.get(run, 0)
+        ]
         for _, run, n, value in sorted(new, key=lambda each: (each[0], each[2])):
             if run not in self._trials:
                 self._trials[run] = self._study.ask()
@@ -97,9 +113,12 @@ class Judge:
 
 
 class Halver:
-    """Looks at the sweeps that are halved, in a thread of its own. The store keeps what was asked: the next server goes on with it."""
+    """Looks at the sweeps that are halved, in a thread of its own. The store keeps what was asked:
+    the next server goes on with it."""
 
-    def __init__(self, store: Store, numbers: Callable[[Run], Numbers], stop: Callable[[str], object]) -> None:
+    def __init__(
+        self, store: Store, numbers: Callable[[Run], Numbers], stop: Callable[[str], object]
+    ) -> None:
         self._store, self._numbers, self._stop = store, numbers, stop
         self._wake = threading.Event()
         self._closed = False
@@ -110,7 +129,9 @@ class Halver:
     def start(self) -> None:
         """Go on with what was asked of earlier servers."""
         with self._store.read() as q:
-            self._sweeps = {key.removeprefix(_KEY): Asked(**json.loads(text)) for key, text in q.metas_under(_KEY).items()}
+            self._sweeps = {
+                key.removeprefix(_KEY): Asked(**json.loads(text)) for key, text in q.metas_under(_KEY).items()
+            }
         self._thread.start()
 
     def close(self) -> None:
@@ -121,9 +142,15 @@ class Halver:
             self._thread.join(5)
 
     def halve(self, sweep: str, metric: str, after: int, runs: Sequence[str]) -> dict:
-        """End the worst of these runs early. Without runs only what is asked is checked. Raises InvalidSpec."""
+        """End the worst of these runs early. Without runs only what is asked is checked.
+        Raises InvalidSpec."""
         asked = read(metric, after, runs)
-        told = {"metric": asked.metric, "better": asked.better, "after": asked.after, "runs": list(asked.runs)}
+        told = {
+            "metric": asked.metric,
+            "better": asked.better,
+            "after": asked.after,
+            "runs": list(asked.runs),
+        }
         if runs:
             with self._store.write() as q:
                 q.set_meta(f"{_KEY}{sweep}", json.dumps(told))
@@ -140,7 +167,9 @@ class Halver:
                 return
             began = time.monotonic()
             active = [self._tried(sweep, asked) for sweep, asked in self._sweeps.items()]
-            pause = max(LOOK_S, REST * (time.monotonic() - began)) if any(active) else IDLE_S if active else None
+            pause = (
+                max(LOOK_S, REST * (time.monotonic() - began)) if any(active) else IDLE_S if active else None
+            )
 
     def _tried(self, sweep: str, asked: Asked) -> bool:
         try:
@@ -162,11 +191,19 @@ class Halver:
         held = self._judges.get(sweep)
         if held is None or held[0] != asked:
             held = self._judges[sweep] = (asked, Judge(asked))
-        curves = {run.id: values for run in runs.values() if begun(run) and (values := values_of(self._numbers(run), asked.metric))}
+        curves = {
+            run.id: values
+            for run in runs.values()
+            if begun(run) and (values := values_of(self._numbers(run), asked.metric))
+        }
         for run_id, n, value in held[1].judge(curves):
             tags = labelled.get(run_id, labels.NONE)
             if run_id in running and ENDED not in tags["tags"]:
-                self._end(run_id, f"{asked.metric} {value:.4g} at value {n} was in the worse half of {sweep}", tags["note"])
+                self._end(
+                    run_id,
+                    f"{asked.metric} {value:.4g} at value {n} was in the worse half of {sweep}",
+                    tags["note"],
+                )
         return True
 
     def _end(self, run_id: str, why: str, note: str) -> None:
@@ -177,7 +214,12 @@ class Halver:
 
 
 def values_of(numbers: Numbers, metric: str) -> list[tuple[float, float | None]]:
-    """The values of a metric, and their times: of several that a name without a split means, validation before training."""
+    """The values of a metric, and their times:
+    of several that a name without a split means, validation before training."""
     found: list[Curve] = sorted(chosen(numbers.curves, [metric]), key=lambda curve: (
         curve.name.lower() != metric.lower(), comparison.rank(curve.name)))
-    return [(value if math.isfinite(value) else math.nan, when) for _, value, when in found[0].points()] if found else []
+    return (
+        [(value if math.isfinite(value) else math.nan, when) for _, value, when in found[0].points()]
+        if found
+        else []
+    )

@@ -1,7 +1,8 @@
-"""What was read of a large file of numbers, kept on disk: the next server reads this and what was appended since, not the whole file.
+"""What was read of a large file of numbers, kept on disk:
+the next server reads this and what was appended since, not the whole file.
 
-Derived: it may be deleted at any time, and one that is torn, old, or of another file is not used. One line of JSON (the header), then its
-arrays, one after the other.
+Derived: it may be deleted at any time, and one that is torn, old, or of another file is not used.
+One line of JSON (the header), then its arrays, one after the other.
 """
 
 from __future__ import annotations
@@ -24,19 +25,28 @@ SIZE_MAX = 512 << 20
 
 
 def save(path: Path, source: Path, offset: int, told: dict, arrays: Sequence[array]) -> None:
-    """Keep `told` (JSON) and the arrays of doubles, made of the first `offset` bytes of `source`. An error of the disk is no error: then
-    nothing is kept."""
+    """Keep `told` (JSON) and the arrays of doubles, made of the first `offset` bytes of `source`.
+    An error of the disk is no error: then nothing is kept."""
     with contextlib.suppress(OSError, reading.Broken):
         checksum = 0
         for each in arrays:
             checksum = zlib.crc32(memoryview(each).cast("B") if len(each) else b"", checksum)
-        header = {"version": VERSION, "offset": offset, "probe": _probe(source, offset), "lengths": [len(each) for each in arrays],
-                  "checksum": checksum, "told": told}
+        header = {
+            "version": VERSION,
+            "offset": offset,
+            "probe": _probe(source, offset),
+            "lengths": [len(each) for each in arrays],
+            "checksum": checksum,
+            "told": told,
+        }
         line = json.dumps(header).encode("ascii")
         path.parent.mkdir(mode=0o700, exist_ok=True)
         beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         try:
-            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as f:
+            with open(
+                os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600),
+                "wb",
+            ) as f:
                 f.write(b"%08x %s\n" % (zlib.crc32(line), line))
                 for each in arrays:
                     each.tofile(f)
@@ -47,7 +57,8 @@ def save(path: Path, source: Path, offset: int, told: dict, arrays: Sequence[arr
 
 
 def load(path: Path, source: Path) -> tuple[int, dict, Iterator[array]] | None:
-    """(offset, told, arrays) as they were given to `save`; None where there is no index that fits the file `source` as it is now."""
+    """(offset, told, arrays) as they were given to `save`;
+    None where there is no index that fits the file `source` as it is now."""
     try:
         with open(reading.open_regular(os.fspath(path)), "rb") as f:
             if os.fstat(f.fileno()).st_size > SIZE_MAX:

@@ -1,4 +1,5 @@
-"""What the verbs tell about the numbers of runs: curves for a picture, the last values for a list, a comparison."""
+"""What the verbs tell about the numbers of runs:
+curves for a picture, the last values for a list, a comparison."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class Overview:
         self._held: OrderedDict[str, tuple[Reader, threading.Lock]] = OrderedDict()
 
     def read(self, run: Run, target: Target, points: int = 0) -> Numbers:
-        """All numbers of a run. points: how many of each curve are wanted; where fewer are held, the files are read once more.
+        """All numbers of a run. points: how many of each curve are wanted;
+        where fewer are held, the files are read once more.
         Raises TargetError where its machine does not answer."""
         attempts = range(1, begun(run) + 1)
         if not target.here:
@@ -67,28 +69,46 @@ class Overview:
             return held
 
     def compare(self, runs: Sequence[tuple[Run, dict, Target]], code_too: bool = False) -> dict:
-        """Runs (each with its run object and target) side by side. code_too: with `code_diff` of exactly two. Raises InvalidSpec."""
+        """Runs (each with its run object and target) side by side. code_too:
+        with `code_diff` of exactly two. Raises InvalidSpec."""
         if code_too and len(runs) != 2:
-            raise InvalidSpec("The code of exactly two runs can be compared.", hint="stoker compare RUN RUN-2 --diff")
-        found = comparison.compare([row(run, entry, target, self.read(run, target)) for run, entry, target in runs])
+            raise InvalidSpec(
+                "The code of exactly two runs can be compared.", hint="stoker compare RUN RUN-2 --diff"
+            )
+        found = comparison.compare(
+            [row(run, entry, target, self.read(run, target)) for run, entry, target in runs]
+        )
         if code_too:
             recorded = [_recorded(run, target) for run, _, target in runs]
             found["code_diff"] = code.between(*recorded, [run.name for run, _, _ in runs])
         return found
 
     def table(self, run: Run, target: Target) -> dict | None:
-        """What `show` says: `{"now", "metrics", "pictures"}`. None on another machine; no metrics where the logs are long."""
+        """What `show` says: `{"now", "metrics", "pictures"}`. None on another machine;
+        no metrics where the logs are long."""
         if not target.here or not begun(run):
             return None
         folder = Path(target.run_folder(run.id))
-        if sum(size(folder / rundir.ATTEMPTS / str(n) / name) for n in range(1, begun(run) + 1) for name in FILES) > SHORT:
+        if (
+            sum(
+                size(folder / rundir.ATTEMPTS / str(n) / name)
+                for n in range(1, begun(run) + 1)
+                for name in FILES
+            )
+            > SHORT
+        ):
             return {"now": last_values(latest(folder, begun(run))), "metrics": None, "pictures": None}
         found = self.read(run, target)
-        return {"now": last_values(found), "metrics": comparison.metrics(found.curves, found.results), "pictures": len(found.pictures)}
+        return {
+            "now": last_values(found),
+            "metrics": comparison.metrics(found.curves, found.results),
+            "pictures": len(found.pictures),
+        }
 
 
 def in_lists(runs: Sequence[Run], targets: Sequence[Target | None]) -> Iterator[dict]:
-    """How far each run is: `progress`, and `numbers`, its last values (see `last_values`); None where that is not known."""
+    """How far each run is: `progress`, and `numbers`, its last values (see `last_values`);
+    None where that is not known."""
     left = LISTED
     for run, target in zip(runs, targets, strict=True):
         numbers = None
@@ -100,9 +120,20 @@ def in_lists(runs: Sequence[Run], targets: Sequence[Target | None]) -> Iterator[
 
 def last_values(numbers: Numbers) -> dict | None:
     """What a list says of the present state: the last values of the metrics that a person looks at first."""
-    names = sorted((curve for curve in numbers.curves if len(curve) and words.better(curve.name) and " #" not in curve.name
-                    and not curve.name.endswith((".mean", ".2"))),
-                   key=lambda curve: (words.key(curve.name)[0] not in (None, "train"), words.key(curve.name)[1] != "loss"))
+    names = sorted(
+        (
+            curve
+            for curve in numbers.curves
+            if len(curve)
+            and words.better(curve.name)
+            and " #" not in curve.name
+            and not curve.name.endswith((".mean", ".2"))
+        ),
+        key=lambda curve: (
+            words.key(curve.name)[0] not in (None, "train"),
+            words.key(curve.name)[1] != "loss",
+        ),
+    )
     values, seen = {}, set()
     for curve in names:
         key = words.key(curve.name)[1]
@@ -114,18 +145,27 @@ def last_values(numbers: Numbers) -> dict | None:
 
 
 def series(run: dict, numbers: Numbers, names: Sequence[str], points: int | None) -> dict:
-    """The curves of a run as JSON. Raises NotFound where none has one of the names, InvalidSpec for a senseless number of points."""
+    """The curves of a run as JSON. Raises NotFound where none has one of the names, InvalidSpec for a
+    senseless number of points."""
     if points is not None and not 4 <= points <= POINTS_MAX:
         raise InvalidSpec(f"The number of points must be between 4 and {POINTS_MAX:,}.")
     found = chosen(numbers.curves, names)
     if names and not found:
         known = [curve.name for curve in numbers.curves]
         meant = near(names[0], known)
-        raise NotFound(f"{run['name']} has no numbers named '{names[0]}'.", hint=f"Did you mean {meant[0]}?" if meant else _known(known))
-    return {"run": {name: run[name] for name in ("id", "name", "ref", "state")},
-            "series": [_told(curve, points or POINTS) for curve in found],
-            "results": {name: told(value) for name, value in numbers.results.items()}, "notes": numbers.notes,
-            "pictures": [{name: value for name, value in each.items() if name != "file"} for each in numbers.pictures]}
+        raise NotFound(
+            f"{run['name']} has no numbers named '{names[0]}'.",
+            hint=f"Did you mean {meant[0]}?" if meant else _known(known),
+        )
+    return {
+        "run": {name: run[name] for name in ("id", "name", "ref", "state")},
+        "series": [_told(curve, points or POINTS) for curve in found],
+        "results": {name: told(value) for name, value in numbers.results.items()},
+        "notes": numbers.notes,
+        "pictures": [
+            {name: value for name, value in each.items() if name != "file"} for each in numbers.pictures
+        ],
+    }
 
 
 def _known(names: list[str]) -> str:
@@ -135,24 +175,47 @@ def _known(names: list[str]) -> str:
 
 
 def _told(curve: Curve, points: int) -> dict:
-    return {"name": curve.name, "source": curve.source, "axis": curve.axis, "unit": curve.unit, "line": curve.sample or None,
-            "split": words.key(curve.name)[0], "metric": words.key(curve.name)[1], "better": words.better(curve.name), **curve.facts(),
-            "points": [[at, told(value), time and round(time, 3)] for at, value, time in curve.points(points)]}
+    return {
+        "name": curve.name,
+        "source": curve.source,
+        "axis": curve.axis,
+        "unit": curve.unit,
+        "line": curve.sample or None,
+        "split": words.key(curve.name)[0],
+        "metric": words.key(curve.name)[1],
+        "better": words.better(curve.name),
+        **curve.facts(),
+        "points": [[at, told(value), time and round(time, 3)] for at, value, time in curve.points(points)],
+    }
 
 
 def row(run: Run, entry: dict, target: Target, numbers: Numbers) -> dict:
     """What a comparison needs of one run."""
     commit = f"{rundir.CODE}/commit.json"
     kept = RunFolder.look(target.backend, run.id, [whole(commit)], None).json(commit)
-    here = Path(target.run_folder(run.id)) / rundir.ATTEMPTS / str(begun(run)) if target.here and begun(run) else None
+    here = (
+        Path(target.run_folder(run.id)) / rundir.ATTEMPTS / str(begun(run))
+        if target.here and begun(run)
+        else None
+    )
     training = steps.summary(steps.read(here)) if here is not None and run.spec.hooks else None
-    return {**{name: entry[name] for name in ("id", "name", "ref", "state", "reason", "tags", "note", "used_s", "command")},
-            "parameters": comparison.asked(run.spec.command, numbers), "metrics": comparison.metrics(numbers.curves, numbers.results),
-            "steps_s": training and training["steps_s"], "code": kept, "environment": _environment(here), "notes": numbers.notes}
+    return {
+        **{
+            name: entry[name]
+            for name in ("id", "name", "ref", "state", "reason", "tags", "note", "used_s", "command")
+        },
+        "parameters": comparison.asked(run.spec.command, numbers),
+        "metrics": comparison.metrics(numbers.curves, numbers.results),
+        "steps_s": training and training["steps_s"],
+        "code": kept,
+        "environment": _environment(here),
+        "notes": numbers.notes,
+    }
 
 
 def _recorded(run: Run, target: Target) -> code.Recorded:
-    """What the run's record says of its code. A copy on another machine is asked for the files that differ."""
+    """What the run's record says of its code.
+    A copy on another machine is asked for the files that differ."""
     def read(name: str) -> bytes | None:
         with tempfile.TemporaryDirectory(prefix="stoker-") as folder:
             try:
@@ -160,14 +223,21 @@ def _recorded(run: Run, target: Target) -> code.Recorded:
                 return (Path(folder) / "file").read_bytes()
             except (StokerError, OSError):
                 return None
-    parts = (read(f"{rundir.CODE}/{name}") for name in (code_record.MANIFEST, code_record.COMMIT, code_record.DIFF))
+
+    parts = (
+        read(f"{rundir.CODE}/{name}") for name in (code_record.MANIFEST, code_record.COMMIT, code_record.DIFF)
+    )
     return code.Recorded(*parts, lambda path: read(f"{rundir.WORK}/{path}") if run.spec.copy else None)
 
 
 def _environment(attempt: Path | None) -> dict[str, str]:
     """Versions of Python and torch, as the processes of the last attempt told them."""
     found: dict[str, str] = {}
-    for line in reading.read_lines(attempt / rundir.HOOKS / "processes.jsonl", 1 << 20, {"python": str, "torch": str}) if attempt else ():
+    for line in (
+        reading.read_lines(attempt / rundir.HOOKS / "processes.jsonl", 1 << 20, {"python": str, "torch": str})
+        if attempt
+        else ()
+    ):
         for name in ("python", "torch"):
             if line.get(name):
                 found.setdefault(name, line[name])
@@ -180,8 +250,21 @@ def fetched(run: Run, target: Target, attempts: Sequence[int]) -> Iterator[tuple
     notes: list[str] = []
     folder = Path(tempfile.mkdtemp(prefix="stoker-"))
     try:
-        for name in [resume.STATE, *(f"{rundir.ATTEMPTS}/{n}/{own}" for n in attempts for own in (
-                rundir.EXIT, rundir.METRICS, f"{rundir.HOOKS}/{NUMBERS}", rundir.OUT, rundir.ERR, rundir.TELEMETRY))]:
+        for name in [
+            resume.STATE,
+            *(
+                f"{rundir.ATTEMPTS}/{n}/{own}"
+                for n in attempts
+                for own in (
+                    rundir.EXIT,
+                    rundir.METRICS,
+                    f"{rundir.HOOKS}/{NUMBERS}",
+                    rundir.OUT,
+                    rundir.ERR,
+                    rundir.TELEMETRY,
+                )
+            ),
+        ]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             try:
                 with suppress(NotFound):

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 TEXT_MAX = 200
 NAMES_MAX = 2000
 PARSERS = frozenset(("argparse", "click"))  # sources that have read the whole command line
-_SECRET = re.compile(r"(?:^|[_\-.])(?:api_?key|token|secret|password|passwd|credentials?|auth)(?:$|[_\-.])", re.IGNORECASE)
+_SECRET = re.compile(
+    r"(?:^|[_\-.])(?:api_?key|token|secret|password|passwd|credentials?|auth)(?:$|[_\-.])", re.IGNORECASE
+)
 _SEED = re.compile(r"(?:^|[_.\-])(?:random_?)?(?:seed|random_state|manual_?seed)$", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$")
 _NAME = re.compile(r"--?(?!\d)([^\s=]+)(?:=(.*))?$", re.DOTALL)
@@ -16,7 +18,8 @@ _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w.@/]*)=(.*)$", re.DOTALL)  # hydra:
 
 
 def of_command(command: Sequence[str]) -> dict[str, object]:
-    """`--lr 0.1 --name=x --flag model.size=3` as names and values; what stands alone is `argument 1` and so on."""
+    """`--lr 0.1 --name=x --flag model.size=3` as names and values;
+    what stands alone is `argument 1` and so on."""
     words = list(command)
     script = next((i for i, word in enumerate(words) if word.endswith(".py")), None)
     module = words.index("-m") + 1 if "-m" in words[:4] and script is None else None
@@ -66,7 +69,9 @@ def _flatten(found: dict, before: str, flat: dict[str, object], deep: int) -> No
             flat[whole] = value[:TEXT_MAX]
         elif value is None or isinstance(value, bool | int | float):
             flat[whole] = value
-        elif isinstance(value, list | tuple) and all(isinstance(each, str | int | float | bool) or each is None for each in value):
+        elif isinstance(value, list | tuple) and all(
+            isinstance(each, str | int | float | bool) or each is None for each in value
+        ):
             flat[whole] = ", ".join(map(str, value))[:TEXT_MAX]
 
 

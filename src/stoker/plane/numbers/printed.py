@@ -1,4 +1,5 @@
-"""The series that a log prints, by the rule "precision before recall": a curve that is wrong costs trust in all others."""
+"""The series that a log prints, by the rule "precision before recall":
+a curve that is wrong costs trust in all others."""
 
 from __future__ import annotations
 
@@ -14,13 +15,23 @@ from stoker.plane.numbers.screen import Screen, Shown
 KINDS_MAX = 2000  # different kinds of lines; a log with more of them prints no tables of numbers
 VALUES_MAX = 200  # of one line
 POINTS_MAX = 2_000_000  # of one kind of line
-_BAR = re.compile(r"^(?P<title>.*?)\s*\d{1,3}%\s?\|[^|]*\|\s*(?P<n>\d+)/(?P<of>\d+)\s*\[(?P<inner>[^\]]*)\](?P<rest>.*)$")
+_BAR = re.compile(
+    r"^(?P<title>.*?)\s*\d{1,3}%\s?\|[^|]*\|\s*(?P<n>\d+)/(?P<of>\d+)\s*\[(?P<inner>[^\]]*)\](?P<rest>.*)$"
+)
 _OPEN_BAR = re.compile(r"^(?P<title>.*?)\s*(?P<n>\d+)(?:it|\w+) \[\d+:\d\d(?P<inner>[^\]]*)\](?P<rest>.*)$")
-_SCALED_BAR = re.compile(r"^.*?\d{1,3}%\s?\|[^|]*\|\s*[\d.]+[kMGT]?\w*/[\d.]+[kMGT]?\w*\s*\[[^\]]*\](?P<rest>.*)$")
+_SCALED_BAR = re.compile(
+    r"^.*?\d{1,3}%\s?\|[^|]*\|\s*[\d.]+[kMGT]?\w*/[\d.]+[kMGT]?\w*\s*\[[^\]]*\](?P<rest>.*)$"
+)
 _INNER = re.compile(r"^[^,]*(?:,\s*[^,=]*(?:/s|s/\w+)\s*(?=,|$))?,?")
 _KERAS = re.compile(r"^\s*(?P<n>\d+)/(?P<of>\d+)\s+(?:\[[=>.\s]*\]|━+|-)\s*-?\s*(?P<rest>.*)$")
-_HEADING = frozenset(("phase set mode result results error loop stage statistics stats summary epoch data split loss losses "
-                      "performance step pass").split())  # words beside the split of a line that only says what follows
+_HEADING = frozenset(
+    (
+        "phase set mode result results error loop stage statistics stats summary epoch data split loss "
+        "losses "
+        # words beside the split of a line that only says what follows
+        "performance step pass"
+    ).split()
+)
 
 
 @dataclass(slots=True)
@@ -125,11 +136,22 @@ class Parser:
             head = fields.read(title) or Line(words=title.strip(" :"), split=words.split_of(title))
             inner = fields.read(_INNER.sub("", found["inner"], count=1)) or Line()
             split = head.split or words.split_of(title)
-            values = [Value(v.name, v.value, v.unit, v.split or (split if words.takes_split(v.name) else None))
-                      for v in [*head.values, *inner.values]]
+            values = [
+                Value(v.name, v.value, v.unit, v.split or (split if words.takes_split(v.name) else None))
+                for v in [*head.values, *inner.values]
+            ]
             epoch = head.epoch if head.epoch is not None else inner.epoch
-            line = Line(values=values, step=inner.step, step_name=inner.step_name, epoch=epoch, place=n, of=of, split=split,
-                        words=head.words, form="bar")
+            line = Line(
+                values=values,
+                step=inner.step,
+                step_name=inner.step_name,
+                epoch=epoch,
+                place=n,
+                of=of,
+                split=split,
+                words=head.words,
+                form="bar",
+            )
             self._see_epoch(head)
             if head.epoch is not None:
                 self._epoch = head.epoch
@@ -144,11 +166,14 @@ class Parser:
             self.epoch = (line.epoch, known)
 
     def _take_keras(self, keras: re.Match, shown: Shown) -> None:
-        """Only the last frame of an epoch counts: it alone has the values of the whole epoch, and those of the validation."""
+        """Only the last frame of an epoch counts:
+        it alone has the values of the whole epoch, and those of the validation."""
         line = fields.read(keras["rest"])
         if keras["n"] != keras["of"] or line is None or not line.values:
             return
-        if self._keras and (self._keras[0].of != int(keras["of"]) or len(self._keras[0].values) > len(line.values)):
+        if self._keras and (
+            self._keras[0].of != int(keras["of"]) or len(self._keras[0].values) > len(line.values)
+        ):
             self._end_keras()  # an evaluation, after the training
         line.form = "keras" if self._fresh_epoch else "keras evaluation"
         line.words = ""
@@ -175,14 +200,20 @@ class Parser:
             self._split = line.split
 
     def _add(self, line: Line, shown: Shown) -> None:
-        if (line.epoch is not None and line.epoch != self._epoch) or (line.step is not None and line.step != self._step):
+        if (line.epoch is not None and line.epoch != self._epoch) or (
+            line.step is not None and line.step != self._step
+        ):
             self._split = None
         values = line.values[:VALUES_MAX]
         if self._split and not any(v.split for v in values):
-            values = [Value(v.name, v.value, v.unit, self._split if words.takes_split(v.name) else None) for v in values]
+            values = [
+                Value(v.name, v.value, v.unit, self._split if words.takes_split(v.name) else None)
+                for v in values
+            ]
         if not values:
             return
-        each = [[v] for v in values] if line.form in ("bar", "block") else [values]  # there a name may come later, or not each time
+        # there a name may come later, or not each time
+        each = [[v] for v in values] if line.form in ("bar", "block") else [values]
         for part in each:
             self._add_values(line, part, shown)
         if line.epoch is not None:
@@ -192,8 +223,15 @@ class Parser:
 
     def _add_values(self, line: Line, values: list[Value], shown: Shown) -> None:
         drawn = line.form == "bar" or shown.drawn
-        key = (line.form, line.words, tuple((v.split, v.name) for v in values), line.epoch is not None, line.place is not None,
-               line.step_name, line.of if line.form == "bar" and not line.words else None)
+        key = (
+            line.form,
+            line.words,
+            tuple((v.split, v.name) for v in values),
+            line.epoch is not None,
+            line.place is not None,
+            line.step_name,
+            line.of if line.form == "bar" and not line.words else None,
+        )
         kind = self._kinds.get(key)
         if kind is None:
             if len(self._kinds) >= KINDS_MAX:
@@ -208,7 +246,17 @@ class Parser:
         if line.place is not None:
             turn += line.place < before
             self._turns[key] = (turn, line.place)
-        place = axes.Place(line.step, line.step_name, line.epoch, line.place, line.of, line.first, self._epoch, self._step, turn)
+        place = axes.Place(
+            line.step,
+            line.step_name,
+            line.epoch,
+            line.place,
+            line.of,
+            line.first,
+            self._epoch,
+            self._step,
+            turn,
+        )
         row = tuple(v.value for v in values)
         somewhere = place.epoch is not None or place.step is not None or place.place is not None
         if somewhere and kind.rows and kind.places[-1] == place and _same(kind.rows[-1], row):
@@ -267,7 +315,12 @@ def _of_kind(kind: Kind) -> Iterator[tuple[Value, Series]]:
                 elif not (kind.form == "bar" and points and (points[-1][1] == point[1])):
                     points.append(point)
             if _accepted(value, points, axis.name):
-                yield value, Series(_whole_name(value), axis.name, value.unit, kind.sample, points, kind.form == "bar")
+                yield (
+                    value,
+                    Series(
+                        _whole_name(value), axis.name, value.unit, kind.sample, points, kind.form == "bar"
+                    ),
+                )
 
 
 def _accepted(value: Value, points: list[tuple[float, float, int]], axis: str) -> bool:

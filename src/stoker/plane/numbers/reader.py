@@ -31,12 +31,14 @@ class Numbers:
     results: dict[str, float] = field(default_factory=dict)
     parameters: dict[str, dict] = field(default_factory=dict)  # source -> names and values
     notes: list[str] = field(default_factory=list)
-    pictures: list[dict] = field(default_factory=list)  # with `path` in the run folder; of one step the later attempt's
+    # with `path` in the run folder; of one step the later attempt's
+    pictures: list[dict] = field(default_factory=list)
     epoch: tuple[float, int | None] | None = None  # the last one that was printed, and of how many
 
 
 def latest(folder: Path, attempt: int) -> Numbers:
-    """The numbers in the ends of an attempt's files: what a list shows, for the price of a few milliseconds."""
+    """The numbers in the ends of an attempt's files:
+    what a list shows, for the price of a few milliseconds."""
     found = Numbers()
     own = folder / rundir.ATTEMPTS / str(attempt)
     for path, source in ((own / rundir.METRICS, "engine"), (own / rundir.HOOKS / NUMBERS, "hooks")):
@@ -72,8 +74,12 @@ class Reader:
         pictures: dict[tuple, dict] = {}
         for number in attempts:
             own = []
-            for path, source in ((self._at(number) / rundir.METRICS, "engine"), (self._at(number) / rundir.HOOKS / NUMBERS, "hooks")):
-                ended = (self._at(number) / rundir.EXIT).exists()  # before the file: what is read then is all of it
+            for path, source in (
+                (self._at(number) / rundir.METRICS, "engine"),
+                (self._at(number) / rundir.HOOKS / NUMBERS, "hooks"),
+            ):
+                # before the file: what is read then is all of it
+                ended = (self._at(number) / rundir.EXIT).exists()
                 file = self._file(path, source, f"{number}-{path.stem}")
                 own += file.read()
                 if ended:
@@ -81,8 +87,10 @@ class Reader:
                 for name, values in file.parameters.items():
                     found.parameters.setdefault(name, {}).update(values)
                 found.results |= file.results
-                pictures |= {key: {**told, "path": f"{rundir.ATTEMPTS}/{number}/{rundir.HOOKS}/{told['file']}"}
-                             for key, told in file.pictures.items()}
+                pictures |= {
+                    key: {**told, "path": f"{rundir.ATTEMPTS}/{number}/{rundir.HOOKS}/{told['file']}"}
+                    for key, told in file.pictures.items()
+                }
             captured.append(own)
         found.curves = sources.best(join(captured))
         found.curves += self._printed(attempts, found)
@@ -91,7 +99,9 @@ class Reader:
 
     def _file(self, path: Path, source: str, name: str) -> File:
         if path not in self._files:
-            self._files[path] = File(path, source, kept=self._folder / rundir.INDEX / name, all_points=self._all_points)
+            self._files[path] = File(
+                path, source, kept=self._folder / rundir.INDEX / name, all_points=self._all_points
+            )
         return self._files[path]
 
     @property
@@ -104,9 +114,12 @@ class Reader:
 
     def _printed(self, attempts: Sequence[int], found: Numbers) -> list[Curve]:
         curves: list[Curve] = []
-        known = {bars: sources.known(found.curves, bars) for bars in (False, True)}  # what is printed is rounded
+        # what is printed is rounded
+        known = {bars: sources.known(found.curves, bars) for bars in (False, True)}
         for name, source in ((rundir.OUT, PRINTED), (rundir.ERR, f"{PRINTED} (stderr)")):
-            groups = self._lives(attempts) if name == rundir.OUT else [[(number, None)] for number in attempts]
+            groups = (
+                self._lives(attempts) if name == rundir.OUT else [[(number, None)] for number in attempts]
+            )
             told = []
             for group in groups:
                 text = self._text(name, group)
@@ -134,7 +147,8 @@ class Reader:
 
 
 class Text:
-    """One text out of pieces of logs. Each piece: the attempt's folder, and how many bytes of its log count."""
+    """One text out of pieces of logs. Each piece:
+    the attempt's folder, and how many bytes of its log count."""
 
     def __init__(self, pieces: list[tuple[Path, int | None]], name: str) -> None:
         self._pieces, self._name = pieces, name
@@ -174,7 +188,8 @@ class Text:
                 notes.append(f"Only the first {LOG_MAX >> 20} MB of {path.name} were read.")
 
     def curves(self, source: str, known: dict[bool, set]) -> list[Curve]:
-        """The series that were printed so far; `source` says where. known: metrics that are not needed, of lines and of bars."""
+        """The series that were printed so far; `source` says where. known:
+        metrics that are not needed, of lines and of bars."""
         found = []
         for series in self._parser.series():
             if words.key(series.name) in known[series.bar]:
@@ -194,7 +209,9 @@ class Text:
     def _time(self, offset: int) -> float | None:
         """When the log was that long, as the telemetry of each two seconds tells."""
         piece = max(0, bisect.bisect_left(self._before, offset) - 1)
-        if piece not in self._clocks or (piece == self._read and not self._ended and self._grown(piece, offset)):
+        if piece not in self._clocks or (
+            piece == self._read and not self._ended and self._grown(piece, offset)
+        ):
             self._clocks[piece] = self._clock(self._pieces[piece][0])
         sizes, times = self._clocks[piece]
         at = bisect.bisect_left(sizes, offset - self._before[piece])
@@ -208,7 +225,11 @@ class Text:
         field_ = "err_bytes" if self._name == rundir.ERR else "out_bytes"
         sizes, times = [], []
         for sample in reading.read_lines(folder / rundir.TELEMETRY, TELEMETRY_MAX):
-            if sample.get(field_) is not None and sample.get("at") is not None and (not sizes or sample[field_] > sizes[-1]):
+            if (
+                sample.get(field_) is not None
+                and sample.get("at") is not None
+                and (not sizes or sample[field_] > sizes[-1])
+            ):
                 sizes.append(sample[field_])
                 times.append(sample["at"])
         exit_ = reading.read_json(folder / rundir.EXIT) or {}
@@ -226,11 +247,19 @@ def size(path: Path) -> int:
 
 
 def chosen(curves: Iterable[Curve], names: Sequence[str]) -> list[Curve]:
-    """Those of one of these names. A name without a split (`loss`) means those of all splits (`train/loss`, `val_loss`) too."""
+    """Those of one of these names. A name without a split (`loss`) means those of all splits (`train/loss`,
+    `val_loss`) too."""
     curves = list(curves)
     if not names:
         return curves
     asked = [words.key(name) for name in names]
     exact = {name.lower() for name in names}
-    return [curve for curve in curves if curve.name.lower() in exact or any(
-        rest == words.key(curve.name)[1] and split in (None, words.key(curve.name)[0]) for split, rest in asked)]
+    return [
+        curve
+        for curve in curves
+        if curve.name.lower() in exact
+        or any(
+            rest == words.key(curve.name)[1] and split in (None, words.key(curve.name)[0])
+            for split, rest in asked
+        )
+    ]

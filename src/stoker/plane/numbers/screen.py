@@ -1,4 +1,5 @@
-"""A log as a terminal shows it: lines without escape codes, and each frame of a line that is drawn again and again."""
+"""A log as a terminal shows it: lines without escape codes,
+and each frame of a line that is drawn again and again."""
 
 from __future__ import annotations
 
@@ -11,14 +12,18 @@ HELD_MAX = 1 << 16  # characters of a line that has no end yet
 LINE_MAX = 1 << 13  # characters; a longer line is no line of numbers, and is dropped
 _UP = re.compile(r"\x1b\[\d*[AF]")
 _BACK = re.compile(r"\x08+")
-_CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_CODES = re.compile(
+    r"\x1b\[[0-?]*[ "
+    r"-/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+)
 _RUNS = re.compile(r"([\W_])\1{24,}")  # what only fills a line
 _OPEN_CODE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*)?$")  # the rest of the code is in the next piece
 
 
 @dataclass(slots=True)
 class Shown:
-    """One line, or one frame of it. offset: bytes of the log up to the end of its piece. drawn: more frames may follow."""
+    """One line, or one frame of it. offset: bytes of the log up to the end of its piece. drawn:
+    more frames may follow."""
 
     text: str
     offset: int
@@ -42,7 +47,8 @@ class Screen:
         kept = text[open_code.start():] if open_code else ""
         text = _UP.sub("\n", text[:len(text) - len(kept)])
         text = _BACK.sub("\r", text.replace("\r\n", "\n"))
-        at = max(text.rfind("\n"), text.rfind("\r", 0, len(text) - 1)) + 1  # a "\r" at the very end may be half of a line end
+        # a "\r" at the very end may be half of a line end
+        at = max(text.rfind("\n"), text.rfind("\r", 0, len(text) - 1)) + 1
         self._held = text[at:] + kept
         if len(self._held) > HELD_MAX:
             self._held, self._too_long = "", True
@@ -50,7 +56,8 @@ class Screen:
             yield from self._lines(text[:at].removesuffix("\n"))
 
     def end(self, whole: bool) -> Iterator[Shown]:
-        """What is left. A line without an end may be torn in the middle of a number: it counts only if `whole`, or if it is a whole bar."""
+        """What is left. A line without an end may be torn in the middle of a number:
+        it counts only if `whole`, or if it is a whole bar."""
         left, self._held = _CODES.sub("", self._held).rstrip("\r"), ""
         if (whole or left.rstrip().endswith("]")) and not self._too_long:
             yield from self._lines(left)

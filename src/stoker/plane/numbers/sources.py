@@ -8,7 +8,17 @@ from stoker.plane.numbers import words
 from stoker.plane.numbers.curves import Curve
 
 # The first one counts: closer to the training, with more digits.
-RANKED = ("engine", "lightning", "transformers", "tensorboard", "wandb", "mlflow", "keras", "accelerate", "tqdm")
+RANKED = (
+    "engine",
+    "lightning",
+    "transformers",
+    "tensorboard",
+    "wandb",
+    "mlflow",
+    "keras",
+    "accelerate",
+    "tqdm",
+)
 CALLS = "tqdm"  # captured from a bar: better than the printed bar, but not than other lines of that name
 
 

@@ -17,8 +17,13 @@ _RULE = re.compile(r"^[\s|+\-=_*#:─━│┃┼╇╋├┤┡┩└┘┌┐�
 _NUMBERED = re.compile(r"(?:^|[\s|│┃,'\"*])\d")  # a word that begins with a digit: no name of a column does
 _SPANS = re.compile(r"\s*-{2,}(?:\s+-{2,})+\s*$")
 _SHORT = {"E": "epoch", "#": "step"}  # as spaCy heads its columns
-_SPLITS = (("bar", re.compile(r"\s*[|│┃]\s*")), ("tab", re.compile(r"\s*\t\s*")), ("comma", re.compile(r"\s*,\s*")),
-           ("gap", re.compile(r"\s{2,}")), ("blank", re.compile(r"\s+")))
+_SPLITS = (
+    ("bar", re.compile(r"\s*[|│┃]\s*")),
+    ("tab", re.compile(r"\s*\t\s*")),
+    ("comma", re.compile(r"\s*,\s*")),
+    ("gap", re.compile(r"\s{2,}")),
+    ("blank", re.compile(r"\s+")),
+)
 
 
 class Tables:
@@ -33,7 +38,9 @@ class Tables:
         self._last: Shown | None = None
         self.inside = False
 
-    def take(self, text: str, shown: Shown, header_too: str = "") -> tuple[Line | None, list[tuple[Line, Shown]]]:
+    def take(
+        self, text: str, shown: Shown, header_too: str = ""
+    ) -> tuple[Line | None, list[tuple[Line, Shown]]]:
         """A row of columns, if this line is one; and the block that ends here."""
         self.inside = False
         if not text.strip():
@@ -67,9 +74,19 @@ class Tables:
             if kind == "epoch" and line.epoch is None:
                 line.epoch = value
             elif kind and math.isfinite(value):
-                if line.step is None or bare == "total_timesteps" or (kind == "step" and line.step_name != "step"):
+                if (
+                    line.step is None
+                    or bare == "total_timesteps"
+                    or (kind == "step" and line.step_name != "step")
+                ):
                     line.step, line.step_name = value, kind
-            elif kind is None and unit in ("", "%") and not words.refused(bare) and not name.startswith("time/") and not words.old(bare):
+            elif (
+                kind is None
+                and unit in ("", "%")
+                and not words.refused(bare)
+                and not name.startswith("time/")
+                and not words.old(bare)
+            ):
                 line.values.append(Value(name, value, unit))
         return [(line, shown)]
 
@@ -87,7 +104,9 @@ class Tables:
             self._section = name if name.endswith("/") else f"{name}/"
         else:
             prefix = self._section if indented else ""
-            self._rows.append((f"{prefix}{name}", float(match["number"].replace(",", "")), match["unit"] or ""))
+            self._rows.append(
+                (f"{prefix}{name}", float(match["number"].replace(",", "")), match["unit"] or "")
+            )
         self._last = shown
         return True
 
@@ -115,7 +134,11 @@ class Tables:
         """Remember the names of a head by the dashes below it: a name may hold blanks."""
         cells = [head[span.start():span.end()].strip() for span in re.finditer("-+", rule)]
         names = [_SHORT.get(cell, cell) for cell in cells]
-        if "".join(cells) == "".join(re.split(r"\s{2,}", head.strip())) and all(map(_NAME.match, names)) and any(map(words.metric, names)):
+        if (
+            "".join(cells) == "".join(re.split(r"\s{2,}", head.strip()))
+            and all(map(_NAME.match, names))
+            and any(map(words.metric, names))
+        ):
             self._headers, self._title = {"gap": names}, "|".join(names)
 
     def _row(self, text: str) -> Line | None:
@@ -141,13 +164,22 @@ class Tables:
                 kept.append(cell if re.fullmatch(r"[^\W\d][\w.-]*", cell) else "")
                 continue
             numbers += 1
-            value, unit = float(pair[1] if pair else match["number"].replace(",", "")), "" if pair else match["unit"] or ""
+            value, unit = (
+                float(pair[1] if pair else match["number"].replace(",", "")),
+                "" if pair else match["unit"] or "",
+            )
             kind = words.axis(name)
             if kind == "epoch":
                 line.epoch = value
             elif kind and line.step is None:
                 line.step, line.step_name = value, kind
-            elif unit in ("", "%") and not pair and kind is None and not words.refused(name) and not words.old(name):
+            elif (
+                unit in ("", "%")
+                and not pair
+                and kind is None
+                and not words.refused(name)
+                and not words.old(name)
+            ):
                 line.values.append(Value(name, value, unit))
         if numbers < 2 or numbers * 3 < len(cells) * 2:
             return None

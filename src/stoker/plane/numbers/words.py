@@ -1,53 +1,105 @@
-"""What the name of a printed number says: an axis, a split, a measurement of time or size that is no metric, a parameter, a metric."""
+"""What the name of a printed number says: an axis, a split, a measurement of time or size that is no metric,
+a parameter, a metric."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
 
-STEP = frozenset((
-    "step steps iter iters iteration iterations it its update updates upd timestep timesteps num_updates global_step "
-    "total_timesteps niter n_iter optim_step").split())
+STEP = frozenset(
+    (
+        "step steps iter iters iteration iterations it its update updates upd timestep timesteps "
+        "num_updates global_step "
+        "total_timesteps niter n_iter optim_step"
+    ).split()
+)
 EPOCH = frozenset((
     "epoch epochs epoc 轮 轮次").split())
-OTHER_AXES = frozenset((
-    "episode episodes ep eps_num tick kimg frame frames batch round generation trial game games minibatch env_steps "
-    "tokens_seen examples_seen").split())
+OTHER_AXES = frozenset(
+    (
+        "episode episodes ep eps_num tick kimg frame frames batch round generation trial game games "
+        "minibatch env_steps "
+        "tokens_seen examples_seen"
+    ).split()
+)
 
-SPLITS = {"train": "train", "training": "train", "trn": "train", "val": "val", "valid": "val", "validation": "val", "vali": "val",
-          "eval": "eval", "evaluation": "eval", "evaluating": "eval", "test": "test", "testing": "test", "dev": "dev", "validating": "val",
-          "训练": "train", "验证": "val", "测试": "test"}
+SPLITS = {
+    "train": "train",
+    "training": "train",
+    "trn": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "vali": "val",
+    "eval": "eval",
+    "evaluation": "eval",
+    "evaluating": "eval",
+    "test": "test",
+    "testing": "test",
+    "dev": "dev",
+    "validating": "val",
+    "训练": "train",
+    "验证": "val",
+    "测试": "test",
+}
 _ANY_SPLIT = re.compile("|".join(SPLITS), re.IGNORECASE)
 
-_TIMES = frozenset((
-    "time times dt ms sec secs second seconds eta elapsed left remaining dur duration took wall clock runtime latency hours "
-    "hour min mins minutes minute timestamp date maintenance days eps/sec used cost_time speed ago now since train_wall "
-    "wall_time").split())
-_SIZES = frozenset((
-    "mem memory gpumem cpumem vram ram gib gb mb mib kb bytes reserved allocated size sizes bsz batchsize bs params "
-    "parameters shape dim length len width height channels features kernel_size stride padding disk gpu_mem max_mem storage").split())
+_TIMES = frozenset(
+    (
+        "time times dt ms sec secs second seconds eta elapsed left remaining dur duration took wall clock "
+        "runtime latency hours "
+        "hour min mins minutes minute timestamp date maintenance days eps/sec used cost_time speed ago now "
+        "since train_wall "
+        "wall_time"
+    ).split()
+)
+_SIZES = frozenset(
+    (
+        "mem memory gpumem cpumem vram ram gib gb mb mib kb bytes reserved allocated size sizes bsz "
+        "batchsize bs params "
+        "parameters shape dim length len width height channels features kernel_size stride padding disk "
+        "gpu_mem max_mem storage"
+    ).split()
+)
 _RATES = frozenset((
     "tflops tflop flops tgs fps ips wps ups wpb throughput hz sps tps tok/s it/s qps imgs/s img/s").split())
-_COUNTS = frozenset((
-    "seed port version pid rank gpu gpus device devices cuda worker workers n num count samples images instances examples "
-    "class classes id idx index v_num line layer layers world_size nodes threads cpus cores level exit code pictures files "
-    "labels total_episodes episodes_total vocab heads fold attempt try retries year nan_count part data bad_epochs patience "
-    "counter n_updates num_samples sentences nsentences ntokens hits target targets seen done total_steps max_steps "
-    "max_epochs num_epochs dataset rows lines").split())
-_OLD = re.compile(r"(?<![a-z])(best|improve[ds]?|improvement|early.?stop\w*|averaged.stats|previous|prev|patience|highest"
-                  r"|lowest|record|reached|(?:de|in)creased|did not improve)(?![a-z])")
-_PARAMETERS = re.compile(r"(?:^|[\W_])(lr|learning.?rate|momentum|weight.?decay|wd|dropout|beta\d?|betas|temperature|temp|tau|gamma|alpha"
-                         r"|lambda|eps|epsilon|.*weight|warmup.*|n_updates|clip.*range|clip_range|hidden.*|.*_size|num_.*|n_.*|max_.*|min_.*"
-                         r"|scale|learning_rate_?\d*|lr_?\d*|ent_coef|coef|loss_scale|decay|pg\d|.*factor)$")
-_METRICS = re.compile(r"loss|acc|ppl|perplex|reward|return|score|err|(?:^|\W)f1|auc|precision|recall|bleu|rouge"
-                      r"|(?:^|[\W_])m?ap(?:\d|$|@|\W)|iou|dice|psnr|ssim|(?:^|\W)fid|kld?(?:$|\W)|(?:^|[\W_])lr(?:$|[\W_])|learning.?rate|norm|entropy|mae|mse|rmse|r2"
-                      r"|top-?\d|prec@|nll|elbo|elo(?:$|\W)|[wc]er(?:$|\W)|xent|(?:^|\W)b?ce(?:$|\W)|bp[bcd]|mfu|grad|epsilon|adv|q_?val|value|policy"
-                      r"|corr|similar|margin|reg(?:$|\W)|penalty|energy|likelihood|logp|损失|准确率|精度|rmsd|metric|hinge|critic|actor"
-                      r"|ep_?rew|ep_?len|variance|fraction|d\(|g\(", re.IGNORECASE)
-STOP = frozenset((
-    "in|at|of|for|to|from|with|by|and|or|is|was|than|after|per|took|about|on|over|under|within|up|down|the|a|an|has|"
-    "have|are|be|as|it|this|that|into|every|each|only|using|use|used|loaded|loading|saved|saving|downloading|found|"
-    "epoch's|until|processed|processing|read|reading|wrote|writing|got|plus|minus|around|nearly|almost").split("|"))
+_COUNTS = frozenset(
+    (
+        "seed port version pid rank gpu gpus device devices cuda worker workers n num count samples images "
+        "instances examples "
+        "class classes id idx index v_num line layer layers world_size nodes threads cpus cores level exit "
+        "code pictures files "
+        "labels total_episodes episodes_total vocab heads fold attempt try retries year nan_count part "
+        "data bad_epochs patience "
+        "counter n_updates num_samples sentences nsentences ntokens hits target targets seen done "
+        "total_steps max_steps "
+        "max_epochs num_epochs dataset rows lines"
+    ).split()
+)
+_OLD = re.compile(
+    r"(?<![a-z])(best|improve[ds]?|improvement|early.?stop\w*|averaged.stats|previous|prev|patience|highest"
+    r"|lowest|record|reached|(?:de|in)creased|did not improve)(?![a-z])"
+)
+_PARAMETERS = re.compile(
+    r"(?:^|[\W_])(lr|learning.?rate|momentum|weight.?decay|wd|dropout|beta\d?|betas|temperature|temp|tau|gamma|alpha"
+    r"|lambda|eps|epsilon|.*weight|warmup.*|n_updates|clip.*range|clip_range|hidden.*|.*_size|num_.*|n_.*|max_.*|min_.*"
+    r"|scale|learning_rate_?\d*|lr_?\d*|ent_coef|coef|loss_scale|decay|pg\d|.*factor)$"
+)
+_METRICS = re.compile(
+    r"loss|acc|ppl|perplex|reward|return|score|err|(?:^|\W)f1|auc|precision|recall|bleu|rouge"
+    r"|(?:^|[\W_])m?ap(?:\d|$|@|\W)|iou|dice|psnr|ssim|(?:^|\W)fid|kld?(?:$|\W)|(?:^|[\W_])lr(?:$|[\W_])|learning.?rate|norm|entropy|mae|mse|rmse|r2"
+    r"|top-?\d|prec@|nll|elbo|elo(?:$|\W)|[wc]er(?:$|\W)|xent|(?:^|\W)b?ce(?:$|\W)|bp[bcd]|mfu|grad|epsilon|adv|q_?val|value|policy"
+    r"|corr|similar|margin|reg(?:$|\W)|penalty|energy|likelihood|logp|损失|准确率|精度|rmsd|metric|hinge|critic|actor"
+    r"|ep_?rew|ep_?len|variance|fraction|d\(|g\(",
+    re.IGNORECASE,
+)
+STOP = frozenset(
+    (
+        "in|at|of|for|to|from|with|by|and|or|is|was|than|after|per|took|about|on|over|under|within|up|down|the|a|an|has|"
+        "have|are|be|as|it|this|that|into|every|each|only|using|use|used|loaded|loading|saved|saving|downloading|found|"
+        "epoch's|until|processed|processing|read|reading|wrote|writing|got|plus|minus|around|nearly|almost"
+    ).split("|")
+)
 _PARTS = re.compile(r"[\s/.:|]+")
 
 
@@ -66,7 +118,9 @@ def axis(name: str) -> str | None:
     bare = last.partition("(")[0]
     if last in EPOCH or bare in EPOCH:
         return "epoch"
-    counted = last.endswith(("_step", "_iter", "_steps", "_timesteps")) and not last.startswith(("max", "num_", "n_"))
+    counted = last.endswith(("_step", "_iter", "_steps", "_timesteps")) and not last.startswith(
+        ("max", "num_", "n_")
+    )
     if last in STEP or bare in STEP or counted:
         return "step"
     return last if last in OTHER_AXES else None
@@ -79,10 +133,34 @@ def refused(name: str) -> bool:
     if not words or name.endswith((".py", ".cpp", ".cu")):
         return True
     if any(word in _TIMES or word in _RATES for word in words):
-        return not _METRICS.search(name) or any(word in ("time", "eta", "ms", "elapsed", "runtime", "seconds") for word in words)
+        return not _METRICS.search(name) or any(
+            word in ("time", "eta", "ms", "elapsed", "runtime", "seconds") for word in words
+        )
     pieces = [piece for word in words for piece in re.split(r"[_\-]", word) if piece]
-    timed = any(piece in ("time", "eta", "elapsed", "runtime", "seconds", "sec", "secs", "duration", "mem", "memory", "fps", "timestamp",
-                          "throughput", "gb", "mb", "gib", "mib", "kb") for piece in pieces)
+    timed = any(
+        piece
+        in (
+            "time",
+            "eta",
+            "elapsed",
+            "runtime",
+            "seconds",
+            "sec",
+            "secs",
+            "duration",
+            "mem",
+            "memory",
+            "fps",
+            "timestamp",
+            "throughput",
+            "gb",
+            "mb",
+            "gib",
+            "mib",
+            "kb",
+        )
+        for piece in pieces
+    )
     if timed or "per_second" in name.lower() or "per second" in name.lower() or "per_sec" in name.lower():
         return True
     last = words[-1]
@@ -110,7 +188,8 @@ def metric(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def without_split(name: str) -> tuple[str | None, str]:
-    """A name without a split that is a word of its own: "Train loss" -> ("train", "loss"), "val_loss" -> (None, "val_loss")."""
+    """A name without a split that is a word of its own:
+    "Train loss" -> ("train", "loss"), "val_loss" -> (None, "val_loss")."""
     words = name.split()
     split = None
     kept = []
@@ -126,7 +205,8 @@ def without_split(name: str) -> tuple[str | None, str]:
 
 @lru_cache(maxsize=4096)
 def takes_split(name: str) -> bool:
-    """Whether the split of a line is said with this name: neither for a setting, nor where the name holds a split, as `val_loss` does."""
+    """Whether the split of a line is said with this name:
+    neither for a setting, nor where the name holds a split, as `val_loss` does."""
     return not parameter(name) and not any(piece in SPLITS for piece in re.split(r"[\W_]+", name.lower()))
 
 
@@ -151,10 +231,16 @@ def key(name: str) -> tuple[str | None, str]:
     return split, "".join(rest) + (f"#{number}" if number else "")
 
 
-_LOWER = re.compile(r"loss|err|ppl|perplex|mae(?:$|\W)|mse|nll|[wc]er(?:$|\W)|xent|fid|bp[bcd]|distance|(?:^|\W)kld?(?:$|\W)"
-                    r"|(?:^|[\W_])b?ce(?:$|\W)|divergence|regret|损失", re.IGNORECASE)
-_HIGHER = re.compile(r"acc|reward|return|f1|auc|bleu|rouge|prec|recall|iou|dice|psnr|ssim|map(?:\d|$|\W)|score|r2|top-?\d|准确率|精度"
-                     r"|elo", re.IGNORECASE)
+_LOWER = re.compile(
+    r"loss|err|ppl|perplex|mae(?:$|\W)|mse|nll|[wc]er(?:$|\W)|xent|fid|bp[bcd]|distance|(?:^|\W)kld?(?:$|\W)"
+    r"|(?:^|[\W_])b?ce(?:$|\W)|divergence|regret|损失",
+    re.IGNORECASE,
+)
+_HIGHER = re.compile(
+    r"acc|reward|return|f1|auc|bleu|rouge|prec|recall|iou|dice|psnr|ssim|map(?:\d|$|\W)|score|r2|top-?\d|准确率|精度"
+    r"|elo",
+    re.IGNORECASE,
+)
 
 
 @lru_cache(maxsize=4096)

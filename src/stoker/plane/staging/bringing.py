@@ -1,7 +1,10 @@
-"""Brings files of runs home: what was asked for while a run goes on, all at its end, and whatever `stoker pull` names.
+"""Brings files of runs home: what was asked for while a run goes on, all at its end,
+and whatever `stoker pull` names.
 
-A thread for each machine that has runs whose files are to come. A try that fails is made again, with growing pauses, also by the next
-server: the store says whose files are owed. Only files are read on the machine; what a run does there is the reconciler's.
+A thread for each machine that has runs whose files are to come.
+A try that fails is made again, with growing pauses, also by the next
+server: the store says whose files are owed. Only files are read on the machine; what a run does there is
+    the reconciler's.
 """
 
 from __future__ import annotations
@@ -44,14 +47,17 @@ class Bringer:
         self._store, self._targets, self._hub = store, targets, hub
         self._wake = threading.Condition()
         self._closed = False
-        self._due: dict[str, tuple[float, str, bool]] = {}  # run -> when (monotonic), target, whether it has ended
+        # run -> when (monotonic), target, whether it has ended
+        self._due: dict[str, tuple[float, str, bool]] = {}
         self._busy: set[str] = set()
         self._lanes: dict[str, threading.Thread] = {}  # by target
         self._sendings: dict[str, fetching.Sending] = {}  # run -> what a lane receives now
         self._gave_way: set[str] = set()
         self._fails: dict[str, int] = {}
-        self._rests: dict[str, tuple[float, bool]] = {}  # run -> until when it rests after its turn, and whether it had ended then
-        self._seen: dict[str, dict[str, tuple[tuple, int]]] = {}  # running run -> path -> version, and looks in a row that found a new one
+        # run -> until when it rests after its turn, and whether it had ended then
+        self._rests: dict[str, tuple[float, bool]] = {}
+        # running run -> path -> version, and looks in a row that found a new one
+        self._seen: dict[str, dict[str, tuple[tuple, int]]] = {}
         self._looks: dict[str, int] = {}  # at a running run
         self._news = hub.subscribe()
         self._ear = threading.Thread(target=self._listen, name="bringer", daemon=True)
@@ -91,8 +97,8 @@ class Bringer:
         return Pulling(self, run, self._targets.get(run.target), patterns)
 
     def pulled(self, run: Run, target: Target, places: list[tuple[dict, str]], cut: str) -> None:
-        """Files were brought by hand, after all had come that come by themselves: those that were left may be here now. `places`: all
-        files of the run, each with its `Ground.place`."""
+        """Files were brought by hand, after all had come that come by themselves:
+        those that were left may be here now. `places`: all files of the run, each with its `Ground.place`."""
         _, row = self._look(run.id)
         if not row or row.get("owed") or not run.state.final:
             return
@@ -103,7 +109,8 @@ class Bringer:
         except StokerError as e:  # what was pulled is here all the same
             log.warning("%s: %s", run.id, e.message)
 
-    # -- whose turn it is ---------------------------------------------------------------------------------------------
+    # -- whose turn it is
+    # ---------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         for run_id in self._news:
@@ -133,9 +140,15 @@ class Bringer:
                 return
             until, ended = self._rests.get(run.id, (0.0, False))
             now = time.monotonic()
-            self._due[run.id] = (max(now, until) if ended == run.state.final else now, run.target, run.state.final)
+            self._due[run.id] = (
+                max(now, until) if ended == run.state.final else now,
+                run.target,
+                run.state.final,
+            )
             if run.target not in self._lanes:
-                thread = threading.Thread(target=self._lane, args=(run.target,), name=f"bring-{run.target}", daemon=True)
+                thread = threading.Thread(
+                    target=self._lane, args=(run.target,), name=f"bring-{run.target}", daemon=True
+                )
                 self._lanes[run.target] = thread
                 thread.start()
             self._wake.notify_all()
@@ -193,9 +206,12 @@ class Bringer:
             return min(RETRY_MAX_S, RETRY_FIRST_S * 2 ** min(fails - 1, 12)), over
         self._fails.pop(run_id, None)
         looks = self._looks[run_id] = self._looks.get(run_id, 0) + 1
-        return max(min(LOOK_MAX_S, LOOK_FIRST_S * 2 ** min(looks - 1, 8)), REST * (time.monotonic() - began)), over
+        return max(
+            min(LOOK_MAX_S, LOOK_FIRST_S * 2 ** min(looks - 1, 8)), REST * (time.monotonic() - began)
+        ), over
 
-    # -- bringing -----------------------------------------------------------------------------------------------------
+    # -- bringing
+    # -----------------------------------------------------------------------------------------------------
 
     def _bring_all(self, run: Run, target: Target) -> None:
         """All files of a run that has ended, up to the limit. Raises StokerError."""
@@ -212,7 +228,8 @@ class Bringer:
         self._settle(run, target, homecoming.settled(places, left, failed, cut, time.time()))
 
     def _settle(self, run: Run, target: Target, row: dict) -> None:
-        """The files are here as the row says: the logs too, then it is written down, and told to a machine that waits for it. Raises
+        """The files are here as the row says: the logs too, then it is written down, and told to a machine
+        that waits for it. Raises
         StokerError."""
         row["log_left"] = _keep_logs(run, target)
         if target.config.off and homecoming.nothing_missing(row):
@@ -220,17 +237,24 @@ class Bringer:
         self._write(run, row)
 
     def _bring_named(self, run: Run, target: Target) -> None:
-        """What was asked for, of a run that goes on: files that stand still, or have been written to for a while. Raises StokerError."""
+        """What was asked for, of a run that goes on:
+        files that stand still, or have been written to for a while. Raises StokerError."""
         ground = _ground(run, target)
         with ground.locked():
-            files = [f for f in fetching.files(run, target)[0] if any(homecoming.is_meant(f["path"], each) for each in run.spec.pull)]
+            files = [
+                f
+                for f in fetching.files(run, target)[0]
+                if any(homecoming.is_meant(f["path"], each) for each in run.spec.pull)
+            ]
             before, now = self._seen.get(run.id, {}), {}
             for file in files:
                 version = (file["size"], file["mtime_ns"])
                 old, moves = before.get(file["path"], (None, 0))
                 now[file["path"]] = (version, 0 if version == old else moves + 1)
             self._seen[run.id] = now
-            self._bring(run, target, ground, [file for file in files if not 0 < now[file["path"]][1] < MOVING_MAX])
+            self._bring(
+                run, target, ground, [file for file in files if not 0 < now[file["path"]][1] < MOVING_MAX]
+            )
 
     def _bring(self, run: Run, target: Target, ground: Ground, files: Sequence[dict]) -> dict[str, str]:
         """The files that are not here yet; path -> why, of those that did not come. Raises StokerError."""
@@ -239,7 +263,9 @@ class Bringer:
         if not missing:
             return {}
         outputs.room_for(missing, ground)
-        sending = fetching.Sending(target, run, [(file["path"], outputs.offset_of(file, ground)) for file in missing])
+        sending = fetching.Sending(
+            target, run, [(file["path"], outputs.offset_of(file, ground)) for file in missing]
+        )
         with self._wake:
             self._sendings[run.id] = sending
             self._gave_way.discard(run.id)
@@ -264,10 +290,15 @@ class Bringer:
             with self._wake:
                 self._sendings.pop(run.id, None)
         if waits:
-            raise _GaveWay if self._closed or run.id in self._gave_way else TargetError("The machine sent no more.")
+            raise (
+                _GaveWay
+                if self._closed or run.id in self._gave_way
+                else TargetError("The machine sent no more.")
+            )
         return failed
 
-    # -- the store ----------------------------------------------------------------------------------------------------
+    # -- the store
+    # ----------------------------------------------------------------------------------------------------
 
     def _look(self, run_id: str) -> tuple[Run | None, dict]:
         with self._store.read() as q:
@@ -287,8 +318,10 @@ class _GaveWay(Exception):
 
 
 class Pulling:
-    """What `stoker pull` sees of its work, as lines of JSON: `{"to"}` first, `{"path", "came", "whole"}` now and then, `{"file"}` with what
-    was done with each, `{"done"}` or `{"error"}` at the end. `close` may come from another thread, and ends it; a later pull goes on."""
+    """What `stoker pull` sees of its work, as lines of JSON:
+    `{"to"}` first, `{"path", "came", "whole"}` now and then, `{"file"}` with what was done with each,
+    `{"done"}` or `{"error"}` at the end. `close` may come from another thread, and ends it;
+    a later pull goes on."""
 
     def __init__(self, bringer: Bringer, run: Run, target: Target, patterns: Sequence[str]) -> None:
         self._bringer, self._run, self._target, self._patterns = bringer, run, target, patterns
@@ -321,13 +354,19 @@ class Pulling:
         except StokerError as e:
             yield e.to_json()
         except OSError as e:
-            yield TargetError(f"{e.filename2 or e.filename}: {e.strerror}.", retry=False, hint="Free some space on this machine.").to_json()
+            yield TargetError(
+                f"{e.filename2 or e.filename}: {e.strerror}.",
+                retry=False,
+                hint="Free some space on this machine.",
+            ).to_json()
 
     def _pull(self) -> Iterator[dict]:
         run, ground = self._run, _ground(self._run, self._target)
         if not run.spec.copy:
-            raise InvalidSpec(f"{run.name} works in {run.spec.folder} itself, so its files are there already.",
-                              hint=f"See them: stoker show {present.typed_ref(run.name)}")
+            raise InvalidSpec(
+                f"{run.name} works in {run.spec.folder} itself, so its files are there already.",
+                hint=f"See them: stoker show {present.typed_ref(run.name)}",
+            )
         yield {"to": run.spec.folder, "outputs": str(ground.outputs)}
         self._bringer.give_way(run.id)
         with ground.locked(LOCK_S):
@@ -377,15 +416,21 @@ class Pulling:
 
 
 def _wanted(run: Run, row: dict) -> bool:
-    """Whether files of the run are to come: it has ended and they are owed, or it goes on and some were asked for."""
+    """Whether files of the run are to come: it has ended and they are owed,
+    or it goes on and some were asked for."""
     if run.wish == WISH_RM:
         return False
-    return bool(row.get("owed")) if run.state.final else bool(run.spec.pull) and run.state in (State.RUNNING, State.STOPPING)
+    return (
+        bool(row.get("owed"))
+        if run.state.final
+        else bool(run.spec.pull) and run.state in (State.RUNNING, State.STOPPING)
+    )
 
 
 def _keep_logs(run: Run, target: Target) -> str:
-    """Copy the logs of all its attempts, within the limit for its files; why they stay there, "" when they are here. All of them come
-    from a machine that is to be switched off. Raises StokerError for what may pass."""
+    """Copy the logs of all its attempts, within the limit for its files;
+    why they stay there, "" when they are here.
+    All of them come from a machine that is to be switched off. Raises StokerError for what may pass."""
     limit = None if target.config.off else run.spec.pull_limit_bytes
     attempt = present.begun(run)
     if target.here or not attempt or limit == 0 or target.reader(run.id, attempt) is not target.backend:
@@ -406,5 +451,10 @@ def _ground(run: Run, target: Target) -> Ground:
 def _result(file: dict, word: str, where: object) -> dict:
     """A line about what was done with a file."""
     results = {outputs.PUT: "brought", outputs.REPLACE: "brought", outputs.KEEP: "kept", outputs.HERE: "here"}
-    told = {"path": file["path"], "bytes": file["size"], "change": file["kind"], "result": results.get(word, "failed")}
+    told = {
+        "path": file["path"],
+        "bytes": file["size"],
+        "change": file["kind"],
+        "result": results.get(word, "failed"),
+    }
     return {**told, "at" if word in results else "why": str(where)}

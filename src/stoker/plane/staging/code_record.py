@@ -1,4 +1,5 @@
-"""Records what the code was when a run began, and tells later which files are new or changed. Bounded in time, files and bytes."""
+"""Records what the code was when a run began, and tells later which files are new or changed.
+Bounded in time, files and bytes."""
 
 from __future__ import annotations
 
@@ -24,36 +25,63 @@ _WALK_TIME_S, _HASH_TIME_S = 0.15, 0.22  # counted from the beginning too
 HASHED_BYTES = 1_000_000  # a larger file is no code
 HASHED_TOTAL = 30_000_000
 DIFF_BYTES = 5_000_000
-CODE = frozenset((".py .pyx .pyi .ipynb .sh .bash .sbatch .slurm .yaml .yml .toml .json .jsonnet .cfg .ini .conf .gin .txt .md .rst "
-                  ".c .h .cc .cpp .hpp .cu .cuh .rs .go .js .ts .jl .lua .r").split())
+CODE = frozenset(
+    (
+        ".py .pyx .pyi .ipynb .sh .bash .sbatch .slurm .yaml .yml .toml .json .jsonnet .cfg .ini .conf "
+        ".gin .txt .md .rst "
+        ".c .h .cc .cpp .hpp .cu .cuh .rs .go .js .ts .jl .lua .r"
+    ).split()
+)
 _PATCHED = CODE - {".json", ".txt", ".ipynb"}  # new files of these kinds go into the diff whole
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 
 
-def record_code(folder: Path, code_dir: Path, entry: Sequence[str] | None = None, copied: Sequence[list] | None = None) -> dict:
-    """Write manifest.json, commit.json and diff.patch of `folder` into `code_dir`; the summary that commit.json holds.
+def record_code(
+    folder: Path, code_dir: Path, entry: Sequence[str] | None = None, copied: Sequence[list] | None = None
+) -> dict:
+    """Write manifest.json, commit.json and diff.patch of `folder` into `code_dir`;
+    the summary that commit.json holds.
 
-    entry: files that matter most (the script), hashed first. copied: what a frozen copy of it holds (as `FrozenInfo.listed`), which the
-    manifest then tells of instead. It takes RECORD_TIME_S at most and says under "cut" what it had
-    to leave out. It never fails for what it finds in the folder: what cannot be read is left out.
+    entry: files that matter most (the script), hashed first. copied: what a frozen copy of it holds (as
+        `FrozenInfo.listed`), which the manifest then tells of instead.
+    It takes RECORD_TIME_S at most and says under "cut" what it had to leave out.
+    It never fails for what it finds in the folder: what cannot be read is left out.
     """
     folder = Path(os.path.abspath(folder))
     begin = time.monotonic()
     asked = _ask_git(folder)
-    seen = reading.Listing(os.fspath(folder), os.fspath(home().path), MAX_IN_FOLDER).walk(begin + _WALK_TIME_S, MAX_FILES)
+    seen = reading.Listing(os.fspath(folder), os.fspath(home().path), MAX_IN_FOLDER).walk(
+        begin + _WALK_TIME_S, MAX_FILES
+    )
     hashes, hash_cut = _hash(folder, seen.files, entry or (), begin + _HASH_TIME_S)
     summary, diff = _git_summary(folder, asked, begin + RECORD_TIME_S)
     untracked = summary.pop("untracked_code", None)
-    diff += _new_files_patch(folder, _code_files(seen.files) if untracked is None else untracked, DIFF_BYTES - len(diff))
+    diff += _new_files_patch(
+        folder, _code_files(seen.files) if untracked is None else untracked, DIFF_BYTES - len(diff)
+    )
     cut = [c for c in (seen.cut, hash_cut, summary.pop("cut", "")) if c]
-    summary |= {"folder": os.fspath(folder), "recorded_at": iso(time.time()), "files": len(seen.files), "hashed": len(hashes),
-                "diff_bytes": len(diff), "cut": cut}
-    manifest = {"complete": not seen.cut, "bulk": seen.bulk, "cut": cut, "folder": os.fspath(folder),
-                "files": [_line(path, info.st_size, info.st_mtime_ns, hashes.get(path)) for path, info in seen.files.items()]}
+    summary |= {
+        "folder": os.fspath(folder),
+        "recorded_at": iso(time.time()),
+        "files": len(seen.files),
+        "hashed": len(hashes),
+        "diff_bytes": len(diff),
+        "cut": cut,
+    }
+    manifest = {
+        "complete": not seen.cut,
+        "bulk": seen.bulk,
+        "cut": cut,
+        "folder": os.fspath(folder),
+        "files": [
+            _line(path, info.st_size, info.st_mtime_ns, hashes.get(path)) for path, info in seen.files.items()
+        ],
+    }
     if copied is not None:
         manifest |= {"complete": True, "bulk": [], "files": _copied_lines(copied, seen, hashes)}
     code_dir.mkdir(parents=True, exist_ok=True)
-    # Not fsynced: nobody reads it before the run folder takes its place, and a record is not worth three waits for the disk at each run.
+    # Not fsynced: nobody reads it before the run folder takes its place, and a record is not worth three
+    # waits for the disk at each run.
     (code_dir / MANIFEST).write_text(json.dumps(manifest) + "\n", "ascii")
     (code_dir / DIFF).write_bytes(diff)
     (code_dir / COMMIT).write_text(json.dumps(summary) + "\n", "ascii")
@@ -75,22 +103,30 @@ def _copied_lines(copied: Sequence[list], seen: reading.Listing, hashes: dict[st
     return lines
 
 
-def changed_files(folder: Path, code_dir: Path, since: float, limit: int = 200, until: float | None = None) -> list[dict]:
-    """Files of `folder` that differ from the record in `code_dir`: {"path", "size", "kind": "new"|"changed", "mtime"}, newest first.
+def changed_files(
+    folder: Path, code_dir: Path, since: float, limit: int = 200, until: float | None = None
+) -> list[dict]:
+    """Files of `folder` that differ from the record in `code_dir`: {"path", "size", "kind":
+    "new"|"changed", "mtime"}, newest first.
 
-    since: Unix time of the start, which decides for files that the record does not cover. until: Unix time of the end; what was
-    written later is somebody else's.
+    since: Unix time of the start, which decides for files that the record does not cover. until: Unix
+        time of the end; what was written later is somebody else's.
     """
-    return reading.changed_files(os.path.abspath(folder), code_dir, home().path, since=since, until=until, limit=limit)
+    return reading.changed_files(
+        os.path.abspath(folder), code_dir, home().path, since=since, until=until, limit=limit
+    )
 
 
-# --- walking and hashing -------------------------------------------------------------------------------------------------
+# --- walking and hashing
+# -------------------------------------------------------------------------------------------------
 
 def _code_files(files: dict[str, os.stat_result]) -> list[str]:
     return [p for p in files if os.path.splitext(p)[1].lower() in _PATCHED]
 
 
-def _hash(folder: Path, files: dict[str, os.stat_result], entry: Sequence[str], deadline: float) -> tuple[dict[str, str], str]:
+def _hash(
+    folder: Path, files: dict[str, os.stat_result], entry: Sequence[str], deadline: float
+) -> tuple[dict[str, str], str]:
     """({path: sha256} of code-like files, why not of all)."""
     first = [p for p in (os.path.relpath(os.path.join(folder, e), folder) for e in entry) if p in files]
     rest = (p for p in files if os.path.splitext(p)[1].lower() in CODE and p not in first)
@@ -110,7 +146,8 @@ def _hash(folder: Path, files: dict[str, os.stat_result], entry: Sequence[str], 
     return hashes, ""
 
 
-# --- git -----------------------------------------------------------------------------------------------------------------
+# --- git
+# ------------------------------------------------------------------------------------------------------------
 
 def _ask_git(folder: Path) -> dict[str, git_folder.Asked] | None:
     """Start all questions at once; None where there is no repository or no git."""
@@ -120,7 +157,16 @@ def _ask_git(folder: Path) -> dict[str, git_folder.Asked] | None:
         "head": ("rev-parse", "--verify", "-q", "HEAD"),
         "branch": ("symbolic-ref", "-q", "--short", "HEAD"),
         "remote": ("config", "--get-regexp", r"^remote\..*\.url$"),
-        "diff": ("diff", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--relative", "HEAD"),
+        "diff": (
+            "diff",
+            "--binary",
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--no-renames",
+            "--relative",
+            "HEAD",
+        ),
         "new": ("ls-files", "-z", "--others", "--exclude-standard"),
     }
     asked = {}
@@ -132,7 +178,9 @@ def _ask_git(folder: Path) -> dict[str, git_folder.Asked] | None:
     return asked
 
 
-def _git_summary(folder: Path, asked: dict[str, git_folder.Asked] | None, deadline: float) -> tuple[dict, bytes]:
+def _git_summary(
+    folder: Path, asked: dict[str, git_folder.Asked] | None, deadline: float
+) -> tuple[dict, bytes]:
     """(commit, branch, dirty, remote, new files; the diff against HEAD)."""
     if asked is None:
         return {"commit": None, "branch": None, "dirty": None, "remote": None}, b""
@@ -142,7 +190,8 @@ def _git_summary(folder: Path, asked: dict[str, git_folder.Asked] | None, deadli
     diff, why = said["diff"], asked["diff"].cut
     cut = f"the diff is incomplete (cut by {why})" if why else ""
     if why:
-        diff = diff[:diff.rfind(b"\ndiff --git ") + 1]  # whole files only, so that what is there can be applied
+        # whole files only, so that what is there can be applied
+        diff = diff[:diff.rfind(b"\ndiff --git ") + 1]
     new = git_folder.paths(said["new"])
     head = said["head"].decode().strip() or None
     summary = {"commit": head, "branch": said["branch"].decode("utf-8", "replace").strip() or None,
@@ -173,7 +222,11 @@ def _new_files_patch(folder: Path, paths: Sequence[str], room: int) -> bytes:
 def _new_file_patch(folder: Path, path: str) -> bytes:
     try:
         info = os.lstat(os.path.join(folder, path))
-        if not stat.S_ISREG(info.st_mode) or not 0 < info.st_size <= HASHED_BYTES or any(c in path for c in '\n\t"\\'):
+        if (
+            not stat.S_ISREG(info.st_mode)
+            or not 0 < info.st_size <= HASHED_BYTES
+            or any(c in path for c in '\n\t"\\')
+        ):
             return b""
         with open(os.path.join(folder, path), "rb") as f:
             data = f.read(HASHED_BYTES + 1)
@@ -185,7 +238,17 @@ def _new_file_patch(folder: Path, path: str) -> bytes:
     ends = lines[-1] == b""
     lines = lines[:-1] if ends else lines
     name, mode = os.fsencode(path), b"100755" if info.st_mode & 0o100 else b"100644"
-    head = b"diff --git a/%b b/%b\nnew file mode %b\n--- /dev/null\n+++ b/%b\n@@ -0,0 +1,%d @@\n" % (name, name, mode, name, len(lines))
-    return head + b"".join(b"+" + line + b"\n" for line in lines) + (b"" if ends else b"\\ No newline at end of file\n")
+    head = b"diff --git a/%b b/%b\nnew file mode %b\n--- /dev/null\n+++ b/%b\n@@ -0,0 +1,%d @@\n" % (
+        name,
+        name,
+        mode,
+        name,
+        len(lines),
+    )
+    return (
+        head
+        + b"".join(b"+" + line + b"\n" for line in lines)
+        + (b"" if ends else b"\\ No newline at end of file\n")
+    )
 
 

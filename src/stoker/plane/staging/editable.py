@@ -1,4 +1,5 @@
-"""Lets editable installs of a copied folder import the copy: PYTHONPATH entries in front of what the environment would find."""
+"""Lets editable installs of a copied folder import the copy:
+PYTHONPATH entries in front of what the environment would find."""
 
 from __future__ import annotations
 
@@ -23,22 +24,30 @@ class Editables:
 
 
 def editable_env(folder: Path, work: Path, interpreter: str, env: dict[str, str]) -> dict[str, str]:
-    """The variables that make `interpreter` import the copy `work` where its environment points into `folder`; {} for none."""
+    """The variables that make `interpreter` import the copy `work` where its environment points into
+    `folder`; {} for none."""
     return editables(folder, work, interpreter, env).env
 
 
 def editables(folder: Path, work: Path, interpreter: str, env: dict[str, str]) -> Editables:
-    """As `editable_env`, with what cannot be redirected. `work` must be there already. Starts the interpreter once.
+    """As `editable_env`, with what cannot be redirected. `work` must be there already.
+    Starts the interpreter once.
 
-    A path in a .pth file is redirected by its counterpart in PYTHONPATH, which Python searches first. setuptools' finders stand
-    behind the path search, so PYTHONPATH goes before them too; finders in front of it (meson-python, scikit-build-core) win.
+    A path in a .pth file is redirected by its counterpart in PYTHONPATH, which Python searches first.
+    setuptools' finders stand behind the path search, so PYTHONPATH goes before them too;
+    finders in front of it (meson-python, scikit-build-core) win.
     """
     answer = python.ask(interpreter, folder, env, finders=True)
     if isinstance(answer, python.Silence):
-        return Editables(_path_env([], folder, work, env), [f"{interpreter} did not list its editable installs ({answer.why})."])
+        return Editables(
+            _path_env([], folder, work, env),
+            [f"{interpreter} did not list its editable installs ({answer.why})."],
+        )
     warnings: list[str] = []
     front: list[str] = []
-    user_path = [os.path.abspath(os.path.join(folder, p)) for p in env.get("PYTHONPATH", "").split(os.pathsep) if p]
+    user_path = [
+        os.path.abspath(os.path.join(folder, p)) for p in env.get("PYTHONPATH", "").split(os.pathsep) if p
+    ]
     for entry in answer.path:
         inside = _inside(entry, folder)
         if inside is None or entry in user_path or _is_library(entry, answer):
@@ -46,7 +55,10 @@ def editables(folder: Path, work: Path, interpreter: str, env: dict[str, str]) -
         if (work / inside).is_dir():
             _redirect(work / inside, entry, front, warnings)
         else:
-            warnings.append(f"{entry} is on the path of {interpreter} but not in the copy; it is imported from the original folder.")
+            warnings.append(
+                f"{entry} is on the path of {interpreter} but not in the copy; "
+                "it is imported from the original folder."
+            )
     for before_path, name, origin in _mapped(answer.finders):
         inside = _inside(origin, folder)
         if inside is None:
@@ -56,7 +68,10 @@ def editables(folder: Path, work: Path, interpreter: str, env: dict[str, str]) -
             warnings.append(f"The editable install of {name} is imported from {origin}, not from the copy.")
         else:
             _redirect(parent, origin, front, warnings)
-    warnings += [f"An editable install ({f['kind']}) may import from the original folder." for f in _opaque(answer.finders)]
+    warnings += [
+        f"An editable install ({f['kind']}) may import from the original folder."
+        for f in _opaque(answer.finders)
+    ]
     return Editables(_path_env(front, folder, work, env), warnings)
 
 
@@ -64,17 +79,27 @@ def _redirect(to: Path, origin: str, front: list[str], warnings: list[str]) -> N
     """Put `to` in front, unless a file in it would hide a module of Python's own there."""
     if os.fspath(to) in front:
         return
-    modules = {n.removesuffix(".py") for n in os.listdir(to) if n.endswith(".py") or (to / n / "__init__.py").exists()}
+    modules = {
+        n.removesuffix(".py")
+        for n in os.listdir(to)
+        if n.endswith(".py") or (to / n / "__init__.py").exists()
+    }
     hidden = sorted(modules & sys.stdlib_module_names)
     if hidden:
-        warnings.append(f"{origin} is imported from the original folder: in the copy, its {hidden[0]} would hide a module of Python.")
+        warnings.append(
+            f"{origin} is imported from the original folder: in the copy, its {hidden[0]} would hide a "
+            "module of Python."
+        )
         return
     front.append(os.fspath(to))
 
 
 def _inside(path: str, folder: Path) -> str | None:
     """`path` relative to `folder` if it lies there, by name or by real place."""
-    for one, top in ((os.path.abspath(path), os.path.abspath(folder)), (os.path.realpath(path), os.path.realpath(folder))):
+    for one, top in (
+        (os.path.abspath(path), os.path.abspath(folder)),
+        (os.path.realpath(path), os.path.realpath(folder)),
+    ):
         if one == top:
             return "."
         if one.startswith(top + os.sep):
@@ -103,13 +128,18 @@ def _opaque(finders: tuple[dict, ...]) -> list[dict]:
     for finder in finders:
         if finder["kind"] == "PathFinder":
             break
-        if finder["kind"] not in _PLAIN and not finder["mapping"] and "edit" in (finder["kind"] + finder["module"]).lower():
+        if (
+            finder["kind"] not in _PLAIN
+            and not finder["mapping"]
+            and "edit" in (finder["kind"] + finder["module"]).lower()
+        ):
             front.append(finder)
     return front
 
 
 def _import_root(name: str, place: Path) -> Path | None:
-    """The folder that must be on the path so that `import name` finds `place` in the copy; None where no folder can do that."""
+    """The folder that must be on the path so that `import name` finds `place` in the copy;
+    None where no folder can do that."""
     if place.name in ("__init__.py", "__init__.pyi"):
         place = place.parent
     parts = name.split(".")
@@ -120,7 +150,8 @@ def _import_root(name: str, place: Path) -> Path | None:
 
 
 def _path_env(front: list[str], folder: Path, work: Path, env: dict[str, str]) -> dict[str, str]:
-    """PYTHONPATH with `front` before it and its own entries in `folder` moved to the copy; {} when that changes nothing."""
+    """PYTHONPATH with `front` before it and its own entries in `folder` moved to the copy;
+    {} when that changes nothing."""
     own = [p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p]
     moved = []
     for entry in own:

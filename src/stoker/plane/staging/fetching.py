@@ -1,4 +1,5 @@
-"""The files that a run made or changed, on its machine: which there are, and their bytes. Where they go is in outputs.py."""
+"""The files that a run made or changed, on its machine: which there are, and their bytes.
+Where they go is in outputs.py."""
 
 from __future__ import annotations
 
@@ -19,16 +20,23 @@ END_S = 20.0  # for the exit code of a stream whose bytes have ended
 
 
 def files(run: Run, target: Target) -> tuple[list[dict], str]:
-    """The files of its copy that a run made or changed, `{"path", "size", "mtime_ns", "kind", "sent"}` each, and why these are not all.
-    `sent`: size, time and perhaps checksum of what was sent in its place, as it was noted down here.
+    """The files of its copy that a run made or changed, `{"path", "size", "mtime_ns", "kind", "sent"}` each,
+    and why these are not all. `sent`: size, time and perhaps checksum of what was sent in its place, as it
+    was noted down here.
 
     Raises StateError for a run that has not begun, NotFound where its folder is gone, TargetError.
     """
     if not present.begun(run):
-        raise StateError(f"{run.name} has not started, so it has no files yet.", hint=f"stoker show {present.typed_ref(run.name)}")
+        raise StateError(
+            f"{run.name} has not started, so it has no files yet.",
+            hint=f"stoker show {present.typed_ref(run.name)}",
+        )
     folder = RunFolder.ask(target.backend, run.id, [("made", run.created_at, None)])
     if folder.seen.phase == "absent":
-        raise NotFound(f"The folder of {run.name} is missing on {run.target}.", hint=f"stoker show {present.typed_ref(run.name)}")
+        raise NotFound(
+            f"The folder of {run.name} is missing on {run.target}.",
+            hint=f"stoker show {present.typed_ref(run.name)}",
+        )
     told, cut = folder.made(run.created_at, None)
     found = list({each["path"]: each for each in told if outputs.is_sound(each)}.values())
     sent = target.sent(run.id) if any(each["kind"] == "changed" for each in found) else {}
@@ -72,7 +80,10 @@ class Sending:
         code = self._stream.wait(END_S)
         if code != 0:
             said = self._stream.stderr_tail().strip().splitlines()
-            raise TargetError(f"The files of {self._run.name} could not be read completely: {said[-1] if said else f'exit code {code}'}.")
+            raise TargetError(
+                f"The files of {self._run.name} could not be read completely: "
+                f"{said[-1] if said else f'exit code {code}'}."
+            )
 
     def close(self) -> None:
         """No more."""

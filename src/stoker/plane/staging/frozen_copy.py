@@ -1,4 +1,5 @@
-"""Freezes a working folder: a copy that later edits cannot touch. Blocks are shared where the file system can, else real copies.
+"""Freezes a working folder: a copy that later edits cannot touch.
+Blocks are shared where the file system can, else real copies.
 
 Never hard links: a script that writes through one would destroy the user's original.
 """
@@ -33,9 +34,11 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class FrozenInfo:
-    """What a copy holds. files counts links too; bytes: of the content. skipped: sentences about what is not in it or leads out of it.
+    """What a copy holds. files counts links too; bytes: of the content. skipped:
+    sentences about what is not in it or leads out of it.
 
-    listed: all that is in it, folders as [path], links as [path, where they lead], files as [path, size, mtime_ns].
+    listed: all that is in it, folders as [path], links as [path, where they lead], files as [path, size,
+        mtime_ns].
     """
 
     files: int
@@ -55,25 +58,30 @@ class _Plan:
 
 
 def plan(folder: Path, limit_bytes: int, without: tuple[str, ...] = ()) -> _Plan:
-    """What `freeze` would copy: `.files`, `.links` as (path, lstat), `.folders`, `.bytes`; `.left_out`: path -> why. Raises the same."""
+    """What `freeze` would copy: `.files`, `.links` as (path, lstat), `.folders`, `.bytes`; `.left_out`:
+    path -> why. Raises the same."""
     folder = Path(os.path.abspath(folder))
     _check_folder(folder)
     return _plan(folder, belongings(folder, without=without), limit_bytes)
 
 
 def freeze(folder: Path, target: Path, limit_bytes: int, without: tuple[str, ...] = ()) -> FrozenInfo:
-    """Copy what belongs to `folder` to `target`, which then appears whole or not at all. When it is on disk, stage_settle tells.
+    """Copy what belongs to `folder` to `target`, which then appears whole or not at all.
+    When it is on disk, stage_settle tells.
 
-    Belongs: what git would keep, or everything but junk, less what .stokerignore names. Modes, times and links are kept; a
-    relative link that leads out of the folder is made absolute, so that it still leads there. Raises InvalidSpec for $HOME,
-    "/" and folders above `limit_bytes`, Denied for what cannot be read, StateError if `target` exists, TargetError without space.
+    Belongs: what git would keep, or everything but junk, less what .stokerignore names.
+    Modes, times and links are kept; a relative link that leads out of the folder is made absolute, so that it
+    still leads there. Raises InvalidSpec for $HOME,
+    "/" and folders above `limit_bytes`, Denied for what cannot be read, StateError if `target` exists,
+    TargetError without space.
     """
     folder, target = Path(os.path.abspath(folder)), Path(os.path.abspath(target))
     _check_folder(folder)
     if os.path.lexists(target) and not (target.is_dir() and not os.listdir(target)):
         raise StateError(f"{target} exists already.", hint="Remove old runs: stoker gc")
     plan = _plan(folder, belongings(folder, target.parent, without), limit_bytes)
-    temp = target.with_name(f"{target.name}.part-{os.urandom(6).hex()}")  # another name each time: see _spread
+    # another name each time: see _spread
+    temp = target.with_name(f"{target.name}.part-{os.urandom(6).hex()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _check_space(plan, target.parent)
@@ -103,17 +111,26 @@ def into_copy(argv: Sequence[str], folder: Path, work: Path) -> list[str]:
     return moved
 
 
-# --- what to copy --------------------------------------------------------------------------------------------------------
+# --- what to copy
+# --------------------------------------------------------------------------------------------------------
 
 def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
-        raise InvalidSpec(f"The folder {folder} does not exist.", hint="Change to the folder of your script first.")
+        raise InvalidSpec(
+            f"The folder {folder} does not exist.", hint="Change to the folder of your script first."
+        )
     real = os.path.realpath(folder)
     homes = {os.path.realpath(Path.home())}
     with contextlib.suppress(KeyError):
         homes.add(os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir))
     if real == "/" or any(h == real or h.startswith(real + os.sep) for h in homes):
-        what = "the root of the file system" if real == "/" else "your home folder" if real in homes else "a folder that contains your home"
+        what = (
+            "the root of the file system"
+            if real == "/"
+            else "your home folder"
+            if real in homes
+            else "a folder that contains your home"
+        )
         raise InvalidSpec(f"{folder} is {what}, which Stoker does not copy.",
                           hint="Move the script to its own folder (mkdir project), or run without --copy.")
 
@@ -130,7 +147,11 @@ def _plan(folder: Path, listing: Listing, limit_bytes: int) -> _Plan:
             plan.skipped.append(f"{path} is not a regular file")
             continue
         else:
-            size = min(info.st_size, info.st_blocks * 512) if info.st_blocks and info.st_size > _SMALL else info.st_size
+            size = (
+                min(info.st_size, info.st_blocks * 512)
+                if info.st_blocks and info.st_size > _SMALL
+                else info.st_size
+            )
             plan.files.append((path, info))
             plan.bytes += size
             top = path.split(os.sep)[0]
@@ -141,7 +162,11 @@ def _plan(folder: Path, listing: Listing, limit_bytes: int) -> _Plan:
     if len(plan.files) + len(plan.links) > MAX_FILES:
         raise _too_many(folder, plan)
     plan.left_out = dict(sorted(listing.left_out.items()))
-    plan.skipped += [f"{path} is not in the copy ({why})" for path, why in sorted(listing.left_out.items()) if why != "data"]
+    plan.skipped += [
+        f"{path} is not in the copy ({why})"
+        for path, why in sorted(listing.left_out.items())
+        if why != "data"
+    ]
     return plan
 
 
@@ -153,10 +178,14 @@ def _add_folder(plan: _Plan, base: str) -> None:
 
 def _too_big(folder: Path, total: int, weight: dict[str, int], limit: int) -> InvalidSpec:
     biggest = sorted(weight.items(), key=lambda item: -item[1])[:3]
-    named = ", ".join(f"{name}{'/' if (folder / name).is_dir() else ''} ({format_size(size)})" for name, size in biggest)
-    return InvalidSpec(f"{folder} is too big to copy: {format_size(total)}, limit {format_size(limit)}. Largest: {named}.",
-                       hint=f"Exclude what the run does not need (echo {biggest[0][0]} >> {IGNORE_FILE}), mount data with "
-                            "--mount NAME=/abs, or raise copy_limit in config.toml.")
+    named = ", ".join(
+        f"{name}{'/' if (folder / name).is_dir() else ''} ({format_size(size)})" for name, size in biggest
+    )
+    return InvalidSpec(
+        f"{folder} is too big to copy: {format_size(total)}, limit {format_size(limit)}. Largest: {named}.",
+        hint=f"Exclude what the run does not need (echo {biggest[0][0]} >> {IGNORE_FILE}), mount data with "
+        "--mount NAME=/abs, or raise copy_limit in config.toml.",
+    )
 
 
 def _too_many(folder: Path, plan: _Plan) -> InvalidSpec:
@@ -164,9 +193,13 @@ def _too_many(folder: Path, plan: _Plan) -> InvalidSpec:
     for path, _ in plan.files:
         top = path.split(os.sep)[0]
         count[top] = count.get(top, 0) + 1
-    named = ", ".join(f"{name} ({n} files)" for name, n in sorted(count.items(), key=lambda item: -item[1])[:3])
-    return InvalidSpec(f"{folder} has too many files to copy: {len(plan.files)}, limit {MAX_FILES}. Most are in {named}.",
-                       hint=f"List the folders that the run does not need in {IGNORE_FILE}.")
+    named = ", ".join(
+        f"{name} ({n} files)" for name, n in sorted(count.items(), key=lambda item: -item[1])[:3]
+    )
+    return InvalidSpec(
+        f"{folder} has too many files to copy: {len(plan.files)}, limit {MAX_FILES}. Most are in {named}.",
+        hint=f"List the folders that the run does not need in {IGNORE_FILE}.",
+    )
 
 
 def _check_space(plan: _Plan, where: Path) -> None:
@@ -193,14 +226,16 @@ def _explain(e: OSError, plan: _Plan, target: Path) -> Exception:
                        hint=f"Check the disk, or add its name to {IGNORE_FILE}.")
 
 
-# --- copying -------------------------------------------------------------------------------------------------------------
+# --- copying
+# ------------------------------------------------------------------------------------------------------------
 
 @contextlib.contextmanager
 def _spread(parent: Path) -> Iterator[None]:
-    """A folder made in `parent` meanwhile gets a place of its own on the disk (chattr +T), where the file system knows places; which one
-    hangs on its name.
+    """A folder made in `parent` meanwhile gets a place of its own on the disk (chattr +T), where the file
+    system knows places; which one hangs on its name.
 
-    Without a journal ext4 looks at every inode that was freed in a place within the last minutes before it gives one out there:
+    Without a journal ext4 looks at every inode that was freed in a place within the last minutes before it
+    gives one out there:
     beside a copy that was removed just now, 2,000 files take seconds instead of a tenth.
     """
     fd, before = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), None
@@ -277,7 +312,9 @@ class _Way:
     kernel: bool = True
 
 
-def _copy_share(folder: Path, temp: Path, files: Iterable[tuple[str, os.stat_result]], way: _Way, failures: list) -> list[list]:
+def _copy_share(
+    folder: Path, temp: Path, files: Iterable[tuple[str, os.stat_result]], way: _Way, failures: list
+) -> list[list]:
     listed = []
     source, copy = os.fspath(folder) + os.sep, os.fspath(temp) + os.sep
     for path, info in files:
@@ -290,7 +327,8 @@ def _copy_share(folder: Path, temp: Path, files: Iterable[tuple[str, os.stat_res
 
 
 def copy_file(source: str, copy: str, info: os.stat_result, way: _Way | None = None) -> os.stat_result | None:
-    """Copy one file, with the mode and times in `info`, to a name that is free; what was made, None when the source is gone."""
+    """Copy one file, with the mode and times in `info`, to a name that is free;
+    what was made, None when the source is gone."""
     try:
         fd = os.open(source, _OPEN)
     except FileNotFoundError:
@@ -374,24 +412,33 @@ def _write_at(out: int, data: bytes, at: int) -> int:
     return done
 
 
-def _copy_link(folder: Path, temp: Path, link: tuple[str, os.stat_result], copied: set[str], skipped: list[str]) -> list[list]:
-    """A link stays a link. One to a copied file leads to the copy; one that leads out leads to the same place as before."""
+def _copy_link(
+    folder: Path, temp: Path, link: tuple[str, os.stat_result], copied: set[str], skipped: list[str]
+) -> list[list]:
+    """A link stays a link. One to a copied file leads to the copy;
+    one that leads out leads to the same place as before."""
     path, info = link
     try:
         leads = os.readlink(folder / path)
     except FileNotFoundError:
         return []
     full = os.path.normpath(os.path.join(folder, os.path.dirname(path), leads))
-    inside = full.removeprefix(os.fspath(folder) + os.sep) if full.startswith(os.fspath(folder) + os.sep) else ""
+    inside = (
+        full.removeprefix(os.fspath(folder) + os.sep) if full.startswith(os.fspath(folder) + os.sep) else ""
+    )
     target = leads
     if os.path.isabs(leads) and inside in copied:
         target = os.path.relpath(inside, os.path.dirname(path) or ".")
     elif not inside and full != os.fspath(folder):
         target = full if not os.path.isabs(leads) else leads
-        skipped.append(f"{path} is a link to {full}, outside of the folder: files written there are not in the copy")
+        skipped.append(
+            f"{path} is a link to {full}, outside of the folder: files written there are not in the copy"
+        )
     elif inside and inside not in copied and os.path.exists(folder / path):
         target = full
-        skipped.append(f"{path} is a link to {inside}, which is not in the copy: the link points to the original")
+        skipped.append(
+            f"{path} is a link to {inside}, which is not in the copy: the link points to the original"
+        )
     copy = temp / path
     os.symlink(target, copy)
     os.utime(copy, ns=(info.st_atime_ns, info.st_mtime_ns), follow_symlinks=False)

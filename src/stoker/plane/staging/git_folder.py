@@ -10,7 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-# The user is about to run this code, so a repository of another owner is no surprise; a file watcher would outlive us.
+# The user is about to run this code, so a repository of another owner is no surprise;
+# a file watcher would outlive us.
 _SAFE = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "core.quotepath=off")
 
 
@@ -23,7 +24,8 @@ class Asked:
     cut: str = ""  # why the answer is not whole: "time" or "size"
 
     def answer(self, deadline: float, cap: int | None = None) -> bytes:
-        """Standard output, until `deadline` (time.monotonic) and at most `cap` bytes; then git is ended and `cut` says why."""
+        """Standard output, until `deadline` (time.monotonic) and at most `cap` bytes;
+        then git is ended and `cut` says why."""
         pipe = self.child.stdout
         with selectors.DefaultSelector() as ready:
             ready.register(pipe, selectors.EVENT_READ)
@@ -64,8 +66,16 @@ def ask(folder: Path, *args: str, stderr: int = subprocess.DEVNULL) -> Asked | N
     env = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     try:
-        return Asked(subprocess.Popen(["git", *_SAFE, "-C", os.fspath(folder), *args], env=env, stdin=subprocess.DEVNULL,
-                                      stdout=subprocess.PIPE, stderr=stderr, start_new_session=True))
+        return Asked(
+            subprocess.Popen(
+                ["git", *_SAFE, "-C", os.fspath(folder), *args],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        )
     except (FileNotFoundError, PermissionError):
         return None
 

@@ -1,4 +1,5 @@
-"""A run with `install` builds its environment on its machine: the program that does so travels in its run folder."""
+"""A run with `install` builds its environment on its machine:
+the program that does so travels in its run folder."""
 
 from __future__ import annotations
 
@@ -20,11 +21,16 @@ def check(spec: Spec, target: Target) -> None:
     if not spec.install:
         return
     if target.here:
-        raise InvalidSpec("--install builds an environment on another machine, but this run is on this machine.", fields=["install"],
-                          hint="stoker run --on NAME --install train.py")
+        raise InvalidSpec(
+            "--install builds an environment on another machine, but this run is on this machine.",
+            fields=["install"],
+            hint="stoker run --on NAME --install train.py",
+        )
     if not any(os.path.isfile(os.path.join(spec.folder, name)) for name in environment.LOCKS):
-        raise NotFound(f"--install needs {' or '.join(environment.LOCKS)} in {spec.folder}, which has neither.",
-                       hint="pip freeze > requirements.txt")
+        raise NotFound(
+            f"--install needs {' or '.join(environment.LOCKS)} in {spec.folder}, which has neither.",
+            hint="pip freeze > requirements.txt",
+        )
 
 
 def wrapped(spec: Spec, target: Target, argv: Sequence[str]) -> list[str]:

@@ -1,4 +1,5 @@
-"""Lists what belongs to a working folder: what git would keep, or everything but junk, less what .stokerignore names."""
+"""Lists what belongs to a working folder: what git would keep, or everything but junk, less what
+.stokerignore names."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _GIT_TIME_S = 60.0
 
 @dataclass
 class Listing:
-    """Relative paths of files and links, and of the folders that hold nothing else; `left_out`: path -> why, for people."""
+    """Relative paths of files and links, and of the folders that hold nothing else; `left_out`:
+    path -> why, for people."""
 
     files: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
@@ -29,22 +31,28 @@ class Listing:
 
 
 def belongings(folder: Path, away_from: Path | None = None, without: tuple[str, ...] = ()) -> Listing:
-    """What a copy of `folder` holds. `away_from`: a path that is being written, never part of it; nor is $STOKER_HOME. without: relative
-    paths that are left out, as data that has its own way.
+    """What a copy of `folder` holds. `away_from`: a path that is being written, never part of it;
+    nor is $STOKER_HOME. without: relative paths that are left out, as data that has its own way.
 
     Raises Denied for a folder that cannot be read, InvalidSpec for a .stokerignore that cannot be.
     """
     ignored = _read_ignore(folder)
     listing = _by_git(folder, reincludes=bool(ignored and ignored.reincludes)) or _by_walk(folder)
     ours = [os.path.realpath(p) for p in (home().path, away_from) if p]
-    inside = tuple(os.path.relpath(p, os.path.realpath(folder)) for p in ours if p.startswith(os.path.realpath(folder) + os.sep))
+    inside = tuple(
+        os.path.relpath(p, os.path.realpath(folder))
+        for p in ours
+        if p.startswith(os.path.realpath(folder) + os.sep)
+    )
     if inside:
         listing.files = [f for f in listing.files if not _under(f, inside)]
         listing.folders = [f for f in listing.folders if not _under(f, inside)]
     if without:
         listing.files = [path for path in listing.files if not _under(path, without)]
         listing.folders = [path for path in listing.folders if not _under(path, without)]
-        listing.left_out = {path: why for path, why in listing.left_out.items() if not _under(path.rstrip("/"), without)}
+        listing.left_out = {
+            path: why for path, why in listing.left_out.items() if not _under(path.rstrip("/"), without)
+        }
         listing.left_out |= dict.fromkeys(without, "data")
     if ignored:
         _apply(ignored, listing)
@@ -55,10 +63,12 @@ def _under(path: str, prefixes: tuple[str, ...]) -> bool:
     return any(path == p or path.startswith(p + os.sep) for p in prefixes)
 
 
-# --- by git --------------------------------------------------------------------------------------------------------------
+# --- by git
+# ------------------------------------------------------------------------------------------------------------
 
 def _by_git(folder: Path, reincludes: bool) -> Listing | None:
-    """Tracked and untracked-not-ignored files, with those of submodules and nested repositories; None: no repository speaks for it."""
+    """Tracked and untracked-not-ignored files, with those of submodules and nested repositories; None:
+    no repository speaks for it."""
     if not git_folder.in_repository(folder):
         return None
     inside = git_folder.ask(folder, "rev-parse", "--is-inside-work-tree", "--show-prefix")
@@ -67,7 +77,8 @@ def _by_git(folder: Path, reincludes: bool) -> Listing | None:
     said = inside.answer(time.monotonic() + _GIT_TIME_S).split(b"\n")
     if not inside.ok or said[0] != b"true":
         return None
-    if said[1:2] != [b""] and _is_ignored(folder):  # a folder that an outer repository ignores is nobody's code but its own
+    # a folder that an outer repository ignores is nobody's code but its own
+    if said[1:2] != [b""] and _is_ignored(folder):
         return None
     listing = Listing()
     _git_files(folder, "", listing, set(), reincludes)
@@ -89,7 +100,11 @@ def _git_files(top: Path, base: str, listing: Listing, seen: set[str], reinclude
         asked.append(_start(here, "--others", "--ignored"))
     kept, dropped, *ignored = [_whole(here, *a) for a in asked]
     untracked = [name[2:] for name in kept if name.startswith("? ")]
-    environments = tuple(os.path.dirname(n) for n in untracked if os.path.basename(n) == "pyvenv.cfg" or n.endswith("/conda-meta/history"))
+    environments = tuple(
+        os.path.dirname(n)
+        for n in untracked
+        if os.path.basename(n) == "pyvenv.cfg" or n.endswith("/conda-meta/history")
+    )
     environments = tuple(e.removesuffix("/conda-meta") for e in environments if e)
     for entry in kept:
         name = entry[2:].rstrip("/")
@@ -123,7 +138,9 @@ def _is_junk(path: str) -> bool:
 
 def _start(folder: Path, *options: str) -> tuple[git_folder.Asked, IO[bytes]]:
     said = tempfile.TemporaryFile()  # noqa: SIM115 - _whole reads and closes it
-    return git_folder.ask(folder, "ls-files", "-z", "--exclude-standard", *options, stderr=said.fileno()), said
+    return git_folder.ask(
+        folder, "ls-files", "-z", "--exclude-standard", *options, stderr=said.fileno()
+    ), said
 
 
 def _whole(folder: Path, asked: git_folder.Asked, said: IO[bytes]) -> list[str]:
@@ -135,12 +152,19 @@ def _whole(folder: Path, asked: git_folder.Asked, said: IO[bytes]) -> list[str]:
         raise Denied(f"A folder cannot be read: {text.strip().splitlines()[0].removeprefix('warning: ')}.",
                      hint=f"Make it readable (chmod u+rx), or add it to {IGNORE_FILE} and .gitignore.")
     if not asked.ok:
-        why = f"git took longer than {_GIT_TIME_S:g} s" if asked.cut else (text.strip().splitlines() or ["git failed"])[-1]
-        raise InvalidSpec(f"git cannot list {folder}: {why}.", hint="Run git status there, or run without --copy.")
+        why = (
+            f"git took longer than {_GIT_TIME_S:g} s"
+            if asked.cut
+            else (text.strip().splitlines() or ["git failed"])[-1]
+        )
+        raise InvalidSpec(
+            f"git cannot list {folder}: {why}.", hint="Run git status there, or run without --copy."
+        )
     return git_folder.paths(out)
 
 
-# --- by walking ----------------------------------------------------------------------------------------------------------
+# --- by walking
+# ----------------------------------------------------------------------------------------------------------
 
 def _by_walk(folder: Path) -> Listing:
     """Everything but junk and environments. Links are not followed."""
@@ -172,7 +196,8 @@ def _by_walk(folder: Path) -> Listing:
     return listing
 
 
-# --- .stokerignore -------------------------------------------------------------------------------------------------------
+# --- .stokerignore
+# -------------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class _Ignore:
@@ -186,13 +211,17 @@ def _read_ignore(folder: Path) -> _Ignore | None:
     except FileNotFoundError:
         return None
     except OSError as e:
-        raise Denied(f"{folder / IGNORE_FILE} cannot be read ({e.strerror}).", hint=f"chmod u+r {IGNORE_FILE}") from e
+        raise Denied(
+            f"{folder / IGNORE_FILE} cannot be read ({e.strerror}).", hint=f"chmod u+r {IGNORE_FILE}"
+        ) from e
     from pathspec import GitIgnoreSpec  # only folders that have such a file pay for it
 
     try:
         return _Ignore(GitIgnoreSpec.from_lines(lines), any(line.startswith("!") for line in lines))
     except ValueError as e:
-        raise InvalidSpec(f"{IGNORE_FILE} cannot be read: {e}.", hint="The format is that of .gitignore.") from e
+        raise InvalidSpec(
+            f"{IGNORE_FILE} cannot be read: {e}.", hint="The format is that of .gitignore."
+        ) from e
 
 
 def _apply(ignored: _Ignore, listing: Listing) -> None:

@@ -1,6 +1,8 @@
-"""Files that a run made or changed, as they arrive on this machine: what they may replace, and how each comes whole or not at all.
+"""Files that a run made or changed, as they arrive on this machine:
+what they may replace, and how each comes whole or not at all.
 
-Lists, names and sizes come from another machine: nothing of them is trusted. What was sent there is known from a record here.
+Lists, names and sizes come from another machine: nothing of them is trusted.
+What was sent there is known from a record here.
 """
 
 from __future__ import annotations
@@ -32,12 +34,14 @@ PUT, REPLACE, KEEP, HERE = "put", "replace", "keep", "here"  # verdicts
 COMING, FAILED = "coming", "failed"  # the other words of `receive`
 LOCK_PAUSE_S = 0.05
 LANDING_MAX = 8  # files that have come and are not on disk yet
-LINES_MAX, VERSIONS_KEPT = 2000, 2  # of the record of what was brought, and of one file in it once it is shortened
+# of the record of what was brought, and of one file in it once it is shortened
+LINES_MAX, VERSIONS_KEPT = 2000, 2
 _JUNK = frozenset(name.casefold() for name in JUNK)
 
 
 def chosen(files: Sequence[dict], patterns: Sequence[str], name: str) -> list[dict]:
-    """The files that the patterns mean: a path, a folder, or a pattern of the shell's; all of them without any. Raises NotFound."""
+    """The files that the patterns mean: a path, a folder, or a pattern of the shell's;
+    all of them without any. Raises NotFound."""
     if not patterns:
         return list(files)
     taken: dict[str, dict] = {}
@@ -45,26 +49,35 @@ def chosen(files: Sequence[dict], patterns: Sequence[str], name: str) -> list[di
         clean = os.path.normpath(pattern)
         meant = [f for f in files if is_meant(f["path"], clean)]
         if not meant:
-            raise NotFound(f"{name} did not make or change a file '{pattern}'.", hint="See its files: stoker show RUN")
+            raise NotFound(
+                f"{name} did not make or change a file '{pattern}'.", hint="See its files: stoker show RUN"
+            )
         taken.update((f["path"], f) for f in meant)
     return list(taken.values())
 
 
 def is_sound(file: object) -> bool:
-    """Whether a line of a list from another machine can be used: its path stays in the folder, and is none that other programs trust (.git
-    and the like)."""
+    """Whether a line of a list from another machine can be used:
+    its path stays in the folder, and is none that other programs trust (.git and the like)."""
     if not isinstance(file, dict):
         return False
-    if not all(isinstance(file.get(name), int) and 0 <= file[name] < 1 << 63 for name in ("size", "mtime_ns")):
+    if not all(
+        isinstance(file.get(name), int) and 0 <= file[name] < 1 << 63 for name in ("size", "mtime_ns")
+    ):
         return False
     path, sent = file.get("path"), file.get("sent")
     parts = path.split("/") if isinstance(path, str) and "\0" not in path else [""]
     names = {part.casefold() for part in parts}
-    return {"", ".", "..", *_JUNK}.isdisjoint(names) and isinstance(sent, dict | None) and file.get("kind") in ("new", "changed")
+    return (
+        {"", ".", "..", *_JUNK}.isdisjoint(names)
+        and isinstance(sent, dict | None)
+        and file.get("kind") in ("new", "changed")
+    )
 
 
 class Ground:
-    """Where the files of one run go: `folder`, where it was typed in, or the outputs in `record`, its folder in the state folder."""
+    """Where the files of one run go: `folder`, where it was typed in, or the outputs in `record`, its folder
+    in the state folder."""
 
     def __init__(self, folder: Path, record: Path, umask: int = 0o022) -> None:
         self.folder, self.outputs, self._record, self._umask = folder, record / rundir.OUTPUTS, record, umask
@@ -86,15 +99,22 @@ class Ground:
                     break
                 except BlockingIOError:
                     if time.monotonic() >= deadline:
-                        raise StateError("Another stoker pull of this run is active.", hint="Wait for it, then try again.") from None
+                        raise StateError(
+                            "Another stoker pull of this run is active.", hint="Wait for it, then try again."
+                        ) from None
                     time.sleep(LOCK_PAUSE_S)
             yield
 
     def verdict(self, file: dict) -> str:
-        """PUT where nothing is, REPLACE where the content is what the run was sent or has brought, HERE where the file is here already,
+        """PUT where nothing is, REPLACE where the content is what the run was sent or has brought, HERE where
+        the file is here already,
         KEEP where another content or no plain file is in its place."""
         target = self.folder / file["path"]
-        if not self.folder.is_dir() or not _plain_parents(self.folder, file["path"]) or self._is_setting(file["path"]):
+        if (
+            not self.folder.is_dir()
+            or not _plain_parents(self.folder, file["path"])
+            or self._is_setting(file["path"])
+        ):
             return KEEP
         try:
             info = target.lstat()
@@ -109,7 +129,9 @@ class Ground:
         sent = file.get("sent") or {}
         if (info.st_size, info.st_mtime_ns) == (sent.get("size"), sent.get("mtime_ns")):
             return REPLACE
-        known = {line["sha256"] for line in self._brought.get(file["path"], ()) if line["size"] == info.st_size}
+        known = {
+            line["sha256"] for line in self._brought.get(file["path"], ()) if line["size"] == info.st_size
+        }
         known |= {sent["sha256"]} if sent.get("sha256") and sent.get("size") == info.st_size else set()
         return REPLACE if known and digest_of(target) in known else KEEP
 
@@ -118,20 +140,29 @@ class Ground:
         place = self.outputs / file["path"]
         with contextlib.suppress(OSError):
             info = place.lstat()
-            if stat.S_ISREG(info.st_mode) and (info.st_size, info.st_mtime_ns) == (file["size"], file["mtime_ns"]):
+            if stat.S_ISREG(info.st_mode) and (info.st_size, info.st_mtime_ns) == (
+                file["size"],
+                file["mtime_ns"],
+            ):
                 return place
         return None
 
     def _is_setting(self, path: str) -> bool:
-        """Whether it would be a hidden file of the user's home folder, as .bashrc and .ssh are: no machine may put one there."""
-        return path.startswith(".") and os.path.realpath(self.folder) == os.path.realpath(os.path.expanduser("~"))
+        """Whether it would be a hidden file of the user's home folder, as .bashrc and .ssh are:
+        no machine may put one there."""
+        return path.startswith(".") and os.path.realpath(self.folder) == os.path.realpath(
+            os.path.expanduser("~")
+        )
 
     def place(self, file: dict) -> str:
-        """Where this version of the file is: "here" (it was brought, or is in its place), "outputs", or "there": on its machine only."""
+        """Where this version of the file is: "here" (it was brought, or is in its place), "outputs", or
+        "there": on its machine only."""
         if self.kept(file):
             return "outputs"
         version = (file["size"], file["mtime_ns"])
-        come = any((line["size"], line["mtime_ns"]) == version for line in self._brought.get(file["path"], ()))
+        come = any(
+            (line["size"], line["mtime_ns"]) == version for line in self._brought.get(file["path"], ())
+        )
         with contextlib.suppress(OSError):
             info = (self.folder / file["path"]).lstat()
             come = come or (info.st_size, info.st_mtime_ns) == version
@@ -158,7 +189,8 @@ class Ground:
         return folder / f"{name}-{file['size']}-{file['mtime_ns']}"
 
     def settle(self, file: dict, part: Path, mode: int, digest: str) -> tuple[str, Path]:
-        """Give a whole file its place: (verdict, path). What is here is looked at again, since the transfer took its time."""
+        """Give a whole file its place: (verdict, path).
+        What is here is looked at again, since the transfer took its time."""
         os.utime(part, ns=(file["mtime_ns"], file["mtime_ns"]))
         os.chmod(part, (mode & 0o777 & ~self._umask) | 0o600)
         target, told = self.folder / file["path"], self.verdict(file)
@@ -188,7 +220,9 @@ class Ground:
             f.write(json.dumps(line) + "\n")
 
     def _remember(self, line: dict) -> None:
-        self._brought.setdefault(line["path"], []).append({name: line[name] for name in ("path", "size", "mtime_ns", "sha256")})
+        self._brought.setdefault(line["path"], []).append(
+            {name: line[name] for name in ("path", "size", "mtime_ns", "sha256")}
+        )
 
 
 def room_for(files: Iterable[dict], ground: Ground) -> None:
@@ -198,15 +232,25 @@ def room_for(files: Iterable[dict], ground: Ground) -> None:
         with contextlib.suppress(OSError):
             free = shutil.disk_usage(place).free - SPARE_BYTES
             if needed > free:
-                raise TargetError(f"The files need {format_size(needed)}, and {place} has {format_size(max(0, free))} free.", retry=False,
-                                  hint="Free some space, or name the files that you need: stoker pull RUN FILES")
+                raise TargetError(
+                    (
+                        f"The files need {format_size(needed)}, and {place} has "
+                        f"{format_size(max(0, free))} free."
+                    ),
+                    retry=False,
+                    hint="Free some space, or name the files that you need: stoker pull RUN FILES",
+                )
 
 
-def receive(pieces: Iterable[bytes], files: Sequence[dict], ground: Ground) -> Iterator[tuple[dict, str, object]]:
-    """(file, COMING, bytes of it) as it comes; (file, verdict, path) or (file, FAILED, why) once it is on disk, in the order they were
-    asked for. The next file comes meanwhile.
+def receive(
+    pieces: Iterable[bytes], files: Sequence[dict], ground: Ground
+) -> Iterator[tuple[dict, str, object]]:
+    """(file, COMING, bytes of it) as it comes;
+    (file, verdict, path) or (file, FAILED, why) once it is on disk, in the order they were asked for.
+    The next file comes meanwhile.
 
-    What is there of a file when the stream breaks stays, and is continued by the next call. Raises TargetError.
+    What is there of a file when the stream breaks stays, and is continued by the next call.
+    Raises TargetError.
     """
     coming = frames(pieces)
     with _Landing(ground) as landing:
@@ -236,10 +280,14 @@ def _one(frames: Iterator[tuple[bytes, bytes]], file: dict, head: dict, ground: 
         digest, end = yield from _grow(part, frames, file, offset)
     except OSError as e:
         raise _cannot_write(part, e) from e
-    changed = (head.get("size"), head.get("mtime_ns")) != (file["size"], file["mtime_ns"]) or not end.get("whole")
+    changed = (head.get("size"), head.get("mtime_ns")) != (file["size"], file["mtime_ns"]) or not end.get(
+        "whole"
+    )
     if changed or end.get("sha256") != digest:
         part.unlink(missing_ok=True)
-        landing.refuse(file, "the run wrote to it during the copy" if changed else "its checksum does not match")
+        landing.refuse(
+            file, "the run wrote to it during the copy" if changed else "its checksum does not match"
+        )
         return
     landing.land(file, part, mode, digest)
 
@@ -265,7 +313,8 @@ def _grow(part: Path, frames: Iterator[tuple[bytes, bytes]], file: dict,
 
 
 class _Landing:
-    """Whole files on their way to the disk: a thread of its own waits for that, then each gets its place, in order."""
+    """Whole files on their way to the disk: a thread of its own waits for that,
+    then each gets its place, in order."""
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
@@ -312,7 +361,9 @@ def _sync(part: Path) -> None:
 
 
 def _cannot_write(part: Path, error: OSError) -> TargetError:
-    return TargetError(f"{part} cannot be written: {error.strerror}.", retry=False, hint="Free some space on this machine.")
+    return TargetError(
+        f"{part} cannot be written: {error.strerror}.", retry=False, hint="Free some space on this machine."
+    )
 
 
 def _object(body: bytes) -> dict:

@@ -1,4 +1,5 @@
-"""Brings a run to its machine: its data, then its folder. Tells how far it is, and ends when the run is stopped."""
+"""Brings a run to its machine: its data, then its folder.
+Tells how far it is, and ends when the run is stopped."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ TOLD_S = 10.0  # between two lines to whoever follows the run
 
 
 def send(run: Run, target: Target, folder: Path, store: Store) -> None:
-    """Lay out the spooled run `folder` there, with its data. Twice is harmless. Raises StokerError; what came stays there for the next
-    try."""
+    """Lay out the spooled run `folder` there, with its data. Twice is harmless. Raises StokerError;
+    what came stays there for the next try."""
     tell = _Teller(run, target, store)
     try:
         places = datasets.ready(target, run.spec, _hashes(target), tell)

@@ -1,7 +1,9 @@
-"""Brings frozen copies onto the disk without anybody waiting for it: written down in the background, compared after a power cut.
+"""Brings frozen copies onto the disk without anybody waiting for it:
+written down in the background, compared after a power cut.
 
-A copy that is not written down yet has a list beside it. Who starts a run that still has one, and finds that the machine was started
-anew since, compares the copy with it and takes what was torn from the original once more.
+A copy that is not written down yet has a list beside it.
+Who starts a run that still has one, and finds that the machine was started anew since, compares the copy with
+it and takes what was torn from the original once more.
 """
 
 from __future__ import annotations
@@ -20,13 +22,15 @@ from stoker.base.errors import TargetError
 from stoker.plane.staging.code_record import MANIFEST
 from stoker.plane.staging.frozen_copy import FrozenInfo, copy_file
 
-LIST = rundir.COPY_LIST  # until the copy is on disk: a line that says when and whence, a line with FrozenInfo.listed
+# until the copy is on disk: a line that says when and whence, a line with FrozenInfo.listed
+LIST = rundir.COPY_LIST
 HEAD_MAX, LISTED_MAX = 64 << 10, 256 << 20  # bytes of its lines
 WAITING_MAX = 64  # copies; of the others the list stays, which costs a look at their start after a power cut
 
 
 def write_list(folder: Path, source: Path, info: FrozenInfo) -> None:
-    """Note what the copy in the run folder `folder` holds. On disk when it returns, though the copy may not be."""
+    """Note what the copy in the run folder `folder` holds.
+    On disk when it returns, though the copy may not be."""
     head = {"boot_id": _boot_id(), "source": os.path.abspath(source)}
     (folder / rundir.CODE).mkdir(parents=True, exist_ok=True)
     with open(folder / rundir.CODE / LIST, "w", encoding="ascii") as f:
@@ -36,10 +40,12 @@ def write_list(folder: Path, source: Path, info: FrozenInfo) -> None:
 
 
 def assure(folder: Path) -> list[str]:
-    """See that the copy in the run folder is what was frozen; the paths that had to be copied once more after a power cut.
+    """See that the copy in the run folder is what was frozen;
+    the paths that had to be copied once more after a power cut.
 
-    Before its first attempt everything must be as listed. Later the run may have changed its files: then only those count that
-    nobody touched since and that are torn. Raises TargetError when the original is not there any more, or not as it was.
+    Before its first attempt everything must be as listed. Later the run may have changed its files:
+    then only those count that nobody touched since and that are torn.
+    Raises TargetError when the original is not there any more, or not as it was.
     """
     try:
         with open(reading.open_regular(os.fspath(folder / rundir.CODE / LIST)), "rb") as f:
@@ -68,7 +74,8 @@ def assure(folder: Path) -> list[str]:
 
 
 class Settling:
-    """Writes copies down, one wait for the disk for all that came meanwhile. Nobody waits for it; what it does not reach has a list."""
+    """Writes copies down, one wait for the disk for all that came meanwhile. Nobody waits for it;
+    what it does not reach has a list."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -76,7 +83,8 @@ class Settling:
         self._busy = False
 
     def add(self, folder: Path) -> None:
-        """Write down the copy in this run folder, which may move meanwhile. Without effect where there is none."""
+        """Write down the copy in this run folder, which may move meanwhile.
+        Without effect where there is none."""
         with contextlib.suppress(OSError), self._lock:
             if len(self._waiting) >= WAITING_MAX or not os.path.exists(folder / rundir.CODE / LIST):
                 return
@@ -102,11 +110,14 @@ class Settling:
 
 
 def _is_inside(work: Path, entry: object) -> bool:
-    """Whether an entry is a path in the copy, to which no link leads: the run may have changed both the list and its folders."""
+    """Whether an entry is a path in the copy, to which no link leads:
+    the run may have changed both the list and its folders."""
     if not isinstance(entry, list) or not 1 <= len(entry) <= 3 or not isinstance(entry[0], str):
         return False
     folder, top = os.path.dirname(entry[0]), os.path.realpath(work)
-    return ".." not in Path(folder).parts and os.path.realpath(os.path.join(top, folder)) == os.path.join(top, folder).rstrip("/")
+    return ".." not in Path(folder).parts and os.path.realpath(os.path.join(top, folder)) == os.path.join(
+        top, folder
+    ).rstrip("/")
 
 
 def _torn(path: str, entry: list, fresh: bool, hashes: dict[tuple, str]) -> bool:
@@ -128,7 +139,8 @@ def _torn(path: str, entry: list, fresh: bool, hashes: dict[tuple, str]) -> bool
 
 
 def _again(original: str, copy: str, entry: list) -> bool:
-    """Make one entry of the copy anew, on disk when it returns; False when the original is not what was copied."""
+    """Make one entry of the copy anew, on disk when it returns;
+    False when the original is not what was copied."""
     if len(entry) == 1:
         os.makedirs(copy, exist_ok=True)
         return True
@@ -154,7 +166,9 @@ def _again(original: str, copy: str, entry: list) -> bool:
 def _hashes(folder: Path) -> dict[tuple, str]:
     """What the record of the code knows of contents: (path, size, mtime_ns) -> sha256."""
     body = rundir.read_json(folder / rundir.CODE / MANIFEST) or {}
-    return {(f["path"], f["size"], f["mtime_ns"]): f["sha256"] for f in body.get("files", ()) if "sha256" in f}
+    return {
+        (f["path"], f["size"], f["mtime_ns"]): f["sha256"] for f in body.get("files", ()) if "sha256" in f
+    }
 
 
 def _sha256(path: str) -> str:
@@ -163,8 +177,11 @@ def _sha256(path: str) -> str:
 
 
 def _lost(what: str) -> TargetError:
-    return TargetError(f"The power failed before the copy was on disk: {what} is lost, and the original has changed.", retry=False,
-                       hint="Run the same command again to make a new copy.")
+    return TargetError(
+        f"The power failed before the copy was on disk: {what} is lost, and the original has changed.",
+        retry=False,
+        hint="Run the same command again to make a new copy.",
+    )
 
 
 def _boot_id() -> str:

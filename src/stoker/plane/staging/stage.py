@@ -1,4 +1,5 @@
-"""Makes a command ready to run: which program it means, a frozen copy of its folder, a record of its code. Starts nothing."""
+"""Makes a command ready to run: which program it means, a frozen copy of its folder, a record of its code.
+Starts nothing."""
 
 from __future__ import annotations
 
@@ -14,17 +15,33 @@ from stoker.plane.staging.editable import Editables, editable_env, editables
 from stoker.plane.staging.frozen_copy import FrozenInfo, freeze, into_copy, plan
 from stoker.plane.staging.settling import Settling, assure, write_list
 
-__all__ = ["Editables", "FrozenInfo", "Resolved", "Settling", "assure", "changed_files", "editable_env", "editables", "freeze",
-           "into_copy", "plan", "record_code", "resolve", "write_list"]
+__all__ = [
+    "Editables",
+    "FrozenInfo",
+    "Resolved",
+    "Settling",
+    "assure",
+    "changed_files",
+    "editable_env",
+    "editables",
+    "freeze",
+    "into_copy",
+    "plan",
+    "record_code",
+    "resolve",
+    "write_list",
+]
 
 TORCH_TIMEOUT_S = 5.0  # no answer by then is no reason to refuse
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """argv: what is executed, its first word absolute (a ./program of the folder stays as typed, so that a copy runs its own).
+    """argv: what is executed, its first word absolute (a ./program of the folder stays as typed, so that a
+    copy runs its own).
 
-    script: the Python file it runs, if any. interpreter: the Python that runs it, None where only the program itself knows.
+    script: the Python file it runs, if any. interpreter: the Python that runs it, None where only the
+        program itself knows.
     """
 
     argv: list[str]
@@ -36,26 +53,38 @@ class Resolved:
 def resolve(command: Sequence[str], folder: Path, env: dict[str, str]) -> Resolved:
     """What `command` means, typed in `folder` with the user's environment `env`.
 
-    Raises InvalidSpec (or Denied for a file that may not be read) with what to type instead, also when the script imports
-    torch as it starts and its Python has none. Starts at most one short process of the user's interpreter.
+    Raises InvalidSpec (or Denied for a file that may not be read) with what to type instead, also when the
+    script imports torch as it starts and its Python has none.
+    Starts at most one short process of the user's interpreter.
     """
     folder = Path(folder)
     reading = commands.read(command, folder, env)
     read = source.load(reading.script) if reading.script else None
     torch_line = _torch_line(read)
     compiles = reading.script if read and read.problem else None
-    reading, answer = commands.settle(reading, folder, env, modules=["torch"] if torch_line else [], compiles=compiles,
-                                      timeout_s=TORCH_TIMEOUT_S)
+    reading, answer = commands.settle(
+        reading,
+        folder,
+        env,
+        modules=["torch"] if torch_line else [],
+        compiles=compiles,
+        timeout_s=TORCH_TIMEOUT_S,
+    )
     warnings = list(reading.warnings)
     if isinstance(answer, python.Silence):
         warnings.append(f"{reading.interpreter} did not list its installed packages ({answer.why}).")
     if isinstance(answer, python.Answer) and torch_line and "torch" in answer.missing:
         if not (read.installs or read.changes_path):
             raise _no_torch(reading, torch_line, folder, env)
-        warnings.append(f"{reading.interpreter} has no torch now; line {torch_line} of {reading.script.name} imports it.")
+        warnings.append(
+            f"{reading.interpreter} has no torch now; line {torch_line} of {reading.script.name} imports it."
+        )
     if isinstance(answer, python.Answer) and compiles and answer.syntax:
         version = ".".join(map(str, answer.version[:2]))
-        warnings.append(f"{reading.script.name}, line {answer.syntax[0]}: syntax error in Python {version} ({answer.syntax[1]}).")
+        warnings.append(
+            f"{reading.script.name}, line {answer.syntax[0]}: syntax error in Python {version} "
+            f"({answer.syntax[1]})."
+        )
     return Resolved(list(reading.argv), reading.script, reading.interpreter, warnings)
 
 
@@ -74,7 +103,13 @@ def _no_torch(reading: commands.Reading, line: int, folder: Path, env: dict[str,
             continue
         answer = python.ask(str(beside), folder, env, modules=["torch"], timeout_s=TORCH_TIMEOUT_S)
         if isinstance(answer, python.Answer) and "torch" not in answer.missing:
-            return InvalidSpec(message,
-                               hint=f"The environment {name} in this folder has torch: source {name}/bin/activate, then try again.")
-    return InvalidSpec(message,
-                       hint=f"Activate an environment with torch, or: {reading.interpreter} -m pip install torch")
+            return InvalidSpec(
+                message,
+                hint=(
+                    f"The environment {name} in this folder has torch: source {name}/bin/activate, then "
+                    "try again."
+                ),
+            )
+    return InvalidSpec(
+        message, hint=f"Activate an environment with torch, or: {reading.interpreter} -m pip install torch"
+    )

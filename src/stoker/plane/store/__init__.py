@@ -1,1 +1,2 @@
-"""What lasts: the database, its tables and queries, and how an older one is led here. May import record, homecoming."""
+"""What lasts: the database, its tables and queries, and how an older one is led here.
+May import record, homecoming."""

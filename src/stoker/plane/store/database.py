@@ -1,4 +1,5 @@
-"""The store: opens the database (SQLite; portable to PostgreSQL), migrates it, and hands out short transactions.
+"""The store: opens the database (SQLite; portable to PostgreSQL), migrates it,
+and hands out short transactions.
 
 The queries are in queries.py, the tables in tables.py. Nothing here touches a machine or a run folder.
 """
@@ -34,11 +35,14 @@ KNOWN_SCHEMAS = ("0001", "0002")
 class Store:
     """One database. `read()` and `write()` give named queries within one transaction; writers take turns."""
 
-    def __init__(self, engine: sa.Engine, place: str, fresh: bool = False, kept_aside: Path | None = None) -> None:
+    def __init__(
+        self, engine: sa.Engine, place: str, fresh: bool = False, kept_aside: Path | None = None
+    ) -> None:
         self.place = place
         self.fresh = fresh  # it was made just now: there may be runs to be found again
         self.kept_aside = kept_aside  # the damaged or foreign file that stood in its place
-        self.on_change: Callable[[list[str]], None] = lambda ids: None  # called after a commit that touched these runs
+        # called after a commit that touched these runs
+        self.on_change: Callable[[list[str]], None] = lambda ids: None
         self.on_gone: Callable[[], None] = lambda: None  # called when the file was deleted or replaced
         self._engine = engine
         self._writing = threading.Lock()
@@ -53,7 +57,8 @@ class Store:
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Queries]:
-        """Queries that are committed together when the block ends, or not at all. On disk when this returns."""
+        """Queries that are committed together when the block ends, or not at all.
+        On disk when this returns."""
         self._assure()
         with _plain_errors(self.place), self._writing, _writer(self._engine) as connection:
             queries = Queries(connection)
@@ -72,8 +77,13 @@ class Store:
     def _assure(self) -> None:
         if not self.stands():
             self.on_gone()
-            raise ServerError(f"The database {self.place} was deleted while the server was running. It is rebuilt from the run folders.",
-                              hint="Repeat the command.")
+            raise ServerError(
+                (
+                    f"The database {self.place} was deleted while the server was running. "
+                    "It is rebuilt from the run folders."
+                ),
+                hint="Repeat the command.",
+            )
 
     def close(self) -> None:
         """Give the connections back. The last one to leave folds the WAL into the file."""
@@ -81,7 +91,8 @@ class Store:
 
 
 def open_store(path: Path) -> Store:
-    """The store in the file `path`: made when missing, migrated when old, and kept aside when it is damaged or not ours.
+    """The store in the file `path`: made when missing, migrated when old,
+    and kept aside when it is damaged or not ours.
 
     Raises StateError when a newer Stoker wrote it, Denied when it cannot be opened.
     """
@@ -114,7 +125,9 @@ def _look(path: Path) -> str:
         return "missing"
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=BUSY_MS / 1000)) as connection:
-            tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            tables = {
+                row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            }
             if not tables:
                 return "missing"
             if not {"alembic_version", "runs", "meta"} <= tables:
@@ -132,7 +145,9 @@ def _look(path: Path) -> str:
 
 
 def _keep_aside(path: Path) -> Path:
-    aside = path.with_name(f"{path.name}.corrupt-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{time.time_ns() % 1000:03}")
+    aside = path.with_name(
+        f"{path.name}.corrupt-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{time.time_ns() % 1000:03}"
+    )
     for tail in ("-wal", "-shm", ""):  # the file itself last: until then the next opening sees the same
         with contextlib.suppress(FileNotFoundError):
             os.rename(f"{path}{tail}", f"{aside}{tail}")
@@ -148,7 +163,8 @@ def _sqlite_engine(path: Path) -> sa.Engine:
         connection.isolation_level = None  # we say BEGIN ourselves, so that migrations are transactions too
         connection.execute(f"PRAGMA busy_timeout={BUSY_MS}")
         connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")  # with NORMAL a power cut may undo a commit, and a wish with it
+        # with NORMAL a power cut may undo a commit, and a wish with it
+        connection.execute("PRAGMA synchronous=FULL")
 
     @event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
@@ -159,8 +175,9 @@ def _sqlite_engine(path: Path) -> sa.Engine:
 
 
 def _keep_room(engine: sa.Engine, path: Path) -> None:
-    """Give the write-ahead log the blocks that it will use, so that a wish can be written when a run has filled the disk: the end of
-    that run, above all. Where the file system cannot do that, or has little room, it is done without."""
+    """Give the write-ahead log the blocks that it will use, so that a wish can be written when a run has
+    filled the disk: the end of that run, above all.
+    Where the file system cannot do that, or has little room, it is done without."""
     with contextlib.suppress(OSError, AttributeError, DBAPIError):
         reserved = reserve_bytes(path)
         if not reserved:
@@ -176,7 +193,8 @@ def _keep_room(engine: sa.Engine, path: Path) -> None:
 
 
 def _create(engine: sa.Engine) -> None:
-    """Make the tables of a new database in one transaction, as the migrations would: without them, since their import takes 0.2 s."""
+    """Make the tables of a new database in one transaction, as the migrations would:
+    without them, since their import takes 0.2 s."""
     with _writer(engine) as connection:
         metadata.create_all(connection, checkfirst=False)
         connection.execute(meta.insert().values(key="product", value="stoker"))
@@ -200,7 +218,8 @@ def _migrate(engine: sa.Engine) -> None:
 
 @contextlib.contextmanager
 def _writer(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A connection in a transaction that takes the write lock at once, so that it cannot fail half-way for want of it."""
+    """A connection in a transaction that takes the write lock at once,
+    so that it cannot fail half-way for want of it."""
     with engine.connect() as plain:
         writer = plain.execution_options(stoker_write=True)
         with writer.begin():
@@ -221,8 +240,10 @@ def _plain(place: str, text: str) -> StokerError:
         return ServerError(f"The disk that holds {place} is full ({free}); nothing was changed.",
                            hint="Free space (old runs: stoker gc), then repeat the command.")
     if "malformed" in text or "not a database" in text:
-        return ServerError(f"The database {place} is damaged.",
-                           hint="stoker server stop   (the next command sets the database aside and recovers the runs)")
+        return ServerError(
+            f"The database {place} is damaged.",
+            hint="stoker server stop   (the next command sets the database aside and recovers the runs)",
+        )
     if "readonly" in text or "unable to open" in text:
         return Denied(f"The database {place} cannot be written ({text}).",
                       hint="Choose another folder: export STOKER_HOME=/some/local/folder")

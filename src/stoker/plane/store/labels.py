@@ -27,7 +27,10 @@ def change(q: Queries, run_id: str, add: Iterable[str], remove: Iterable[str], n
     now = of(q, [run_id]).get(run_id, NONE)
     wrong = next((tag for tag in add if not _TAG.fullmatch(tag)), None)
     if wrong is not None:
-        raise InvalidSpec(f"{wrong!r} cannot be a tag: at most 40 characters, no spaces, commas or slashes.", hint="stoker tag NAME lr")
+        raise InvalidSpec(
+            f"{wrong!r} cannot be a tag: at most 40 characters, no spaces, commas or slashes.",
+            hint="stoker tag NAME lr",
+        )
     tags = [tag for tag in dict.fromkeys([*now["tags"], *add]) if tag not in set(remove)]
     if len(tags) > TAGS_MAX:
         raise InvalidSpec(f"A run has at most {TAGS_MAX} tags.", hint="stoker tag RUN --remove TAG")

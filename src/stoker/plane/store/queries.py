@@ -29,7 +29,8 @@ class Queries:
         self._c = connection
         self.touched: list[str] = []
 
-    # -- one run ------------------------------------------------------------------------------------------------------
+    # -- one run
+    # ------------------------------------------------------------------------------------------------------
 
     def get(self, run_id: str) -> Run | None:
         """The run with this id."""
@@ -44,7 +45,10 @@ class Queries:
     def by_prefix(self, prefix: str, limit: int = 6) -> list[Run]:
         """Runs whose id begins so. Ids are plain ASCII, so a range does what LIKE would, by the index."""
         clause = sa.and_(runs.c.id >= prefix, runs.c.id < prefix + "\x7f")
-        return [_run(row) for row in self._c.execute(sa.select(runs).where(clause).order_by(runs.c.id).limit(limit))]
+        return [
+            _run(row)
+            for row in self._c.execute(sa.select(runs).where(clause).order_by(runs.c.id).limit(limit))
+        ]
 
     def insert(self, run: Run) -> None:
         """A new run. Raises IntegrityError when the id or the name is taken."""
@@ -55,7 +59,9 @@ class Queries:
         """Write facts onto `run` if nobody changed it since it was loaded: the new run, else None."""
         new = run.with_(**facts, version=run.version + 1)
         values = {k: v for k, v in _row(new).items() if k in facts or k == "version"}
-        done = self._c.execute(runs.update().where(runs.c.id == run.id, runs.c.version == run.version).values(values))
+        done = self._c.execute(
+            runs.update().where(runs.c.id == run.id, runs.c.version == run.version).values(values)
+        )
         if done.rowcount == 0:
             return None
         if new.state.final and not run.state.final:
@@ -77,12 +83,21 @@ class Queries:
 
     def _note(self, run: Run) -> None:
         at = run.ended_at if run.state.final and run.ended_at else time.time()
-        self._c.execute(events.insert().values(run_id=run.id, at=at, attempt=run.attempt, state=run.state.value, reason=run.reason))
+        self._c.execute(
+            events.insert().values(
+                run_id=run.id, at=at, attempt=run.attempt, state=run.state.value, reason=run.reason
+            )
+        )
         self.touched.append(run.id)
 
     def newest_named(self, name: str, active: bool = False) -> Run | None:
-        """The newest run of this name; `train` is also the name of train-2, train-3. `active`: only one that has not ended."""
-        query = sa.select(runs).where(_called(name), _shown()).order_by(runs.c.created_at.desc(), runs.c.name_number.desc())
+        """The newest run of this name; `train` is also the name of train-2, train-3. `active`:
+        only one that has not ended."""
+        query = (
+            sa.select(runs)
+            .where(_called(name), _shown())
+            .order_by(runs.c.created_at.desc(), runs.c.name_number.desc())
+        )
         if active:
             query = query.where(runs.c.state.not_in(_FINAL))
         row = self._c.execute(query.limit(1)).first()
@@ -90,31 +105,51 @@ class Queries:
 
     def count_named(self, name: str) -> int:
         """The number of runs of this name, as `newest_named` counts them."""
-        return self._c.execute(sa.select(sa.func.count()).select_from(runs).where(_called(name), _shown())).scalar() or 0
+        return (
+            self._c.execute(
+                sa.select(sa.func.count()).select_from(runs).where(_called(name), _shown())
+            ).scalar()
+            or 0
+        )
 
     def older_of_name(self, ids: Sequence[str]) -> set[str]:
         """Those of these runs whose name means a newer run, so that only the id means them."""
         newer, found = runs.alias(), set()
-        later = sa.or_(newer.c.created_at > runs.c.created_at,
-                       sa.and_(newer.c.created_at == runs.c.created_at, newer.c.name_number > runs.c.name_number))
+        later = sa.or_(
+            newer.c.created_at > runs.c.created_at,
+            sa.and_(newer.c.created_at == runs.c.created_at, newer.c.name_number > runs.c.name_number),
+        )
         shown = sa.not_(sa.and_(newer.c.wish == WISH_RM, newer.c.state.in_(_FINAL)))
         hidden = sa.exists().where(newer.c.name_stem == runs.c.name, newer.c.id != runs.c.id, later, shown)
         for start in range(0, len(ids), 500):
-            found |= set(self._c.execute(sa.select(runs.c.id).where(runs.c.id.in_(ids[start:start + 500]), hidden)).scalars())
+            found |= set(
+                self._c.execute(
+                    sa.select(runs.c.id).where(runs.c.id.in_(ids[start : start + 500]), hidden)
+                ).scalars()
+            )
         return found
 
-    # -- names --------------------------------------------------------------------------------------------------------
+    # -- names
+    # --------------------------------------------------------------------------------------------------------
 
     def highest_number(self, stem: str) -> int:
         """The highest number that a picked name of this stem carries (`train-7`: 7); 0 when there is none."""
-        return self._c.execute(sa.select(sa.func.max(runs.c.name_number)).where(runs.c.name_stem == stem)).scalar() or 0
+        return (
+            self._c.execute(
+                sa.select(sa.func.max(runs.c.name_number)).where(runs.c.name_stem == stem)
+            ).scalar()
+            or 0
+        )
 
     def newest_names(self, limit: int = 500) -> list[tuple[str, str]]:
         """(name, id) of the newest runs, newest first."""
-        query = sa.select(runs.c.name, runs.c.id).where(_shown()).order_by(runs.c.created_at.desc()).limit(limit)
+        query = (
+            sa.select(runs.c.name, runs.c.id).where(_shown()).order_by(runs.c.created_at.desc()).limit(limit)
+        )
         return [(row.name, row.id) for row in self._c.execute(query)]
 
-    # -- lists --------------------------------------------------------------------------------------------------------
+    # -- lists
+    # --------------------------------------------------------------------------------------------------------
 
     def listing(self, *, everything: bool, folder_hash: str | None = None, limit: int = 200) -> list[Run]:
         """Runs, newest first: all, or those that are not final and those of the wish `everything`."""
@@ -123,18 +158,31 @@ class Queries:
             query = query.where(runs.c.state.not_in(_FINAL))
         if folder_hash:
             query = query.where(runs.c.folder_hash == folder_hash)
-        return [_run(row) for row in self._c.execute(query.order_by(runs.c.created_at.desc(), runs.c.id).limit(limit))]
+        return [
+            _run(row)
+            for row in self._c.execute(query.order_by(runs.c.created_at.desc(), runs.c.id).limit(limit))
+        ]
 
     def candidates(self, folder_hash: str, command_hash: str, limit: int = 20) -> list[Run]:
-        """Unfinished runs of one command in one folder, newest first: what `start` could continue. A run that never started is none."""
-        began = sa.and_(runs.c.started_at.is_not(None), sa.or_(runs.c.attempt > 1, runs.c.reason != "start_failed"))
-        query = sa.select(runs).where(runs.c.folder_hash == folder_hash, runs.c.command_hash == command_hash, _shown(), began,
-                                      runs.c.state.in_([State.FAILED.value, State.STOPPED.value]))
+        """Unfinished runs of one command in one folder, newest first: what `start` could continue.
+        A run that never started is none."""
+        began = sa.and_(
+            runs.c.started_at.is_not(None), sa.or_(runs.c.attempt > 1, runs.c.reason != "start_failed")
+        )
+        query = sa.select(runs).where(
+            runs.c.folder_hash == folder_hash,
+            runs.c.command_hash == command_hash,
+            _shown(),
+            began,
+            runs.c.state.in_([State.FAILED.value, State.STOPPED.value]),
+        )
         return [_run(row) for row in self._c.execute(query.order_by(runs.c.created_at.desc()).limit(limit))]
 
     def neighbours(self, folder_hash: str) -> list[Run]:
         """Runs that hold compute and work in place in this folder."""
-        query = sa.select(runs).where(runs.c.folder_hash == folder_hash, runs.c.in_place == 1, runs.c.state.in_(_HOLDING))
+        query = sa.select(runs).where(
+            runs.c.folder_hash == folder_hash, runs.c.in_place == 1, runs.c.state.in_(_HOLDING)
+        )
         return [_run(row) for row in self._c.execute(query.order_by(runs.c.created_at).limit(5))]
 
     def holding(self, target: str) -> int:
@@ -143,14 +191,21 @@ class Queries:
         return self._c.execute(query).scalar() or 0
 
     def beside(self, run: Run) -> list[tuple[str, str, float, float]]:
-        """Other runs that worked in the same folder during the time of `run`, newest first: id, target, from and to in Unix seconds, inf
-        where one still works there."""
+        """Other runs that worked in the same folder during the time of `run`, newest first:
+        id, target, from and to in Unix seconds, inf where one still works there."""
         ended = run.ended_at if run.state.final and run.ended_at else math.inf
         query = sa.select(runs.c.id, runs.c.target, runs.c.created_at, runs.c.ended_at, runs.c.state).where(
             runs.c.folder_hash == run.folder_hash, runs.c.in_place == 1, runs.c.id != run.id,
             runs.c.created_at < min(ended, 1e18)).order_by(runs.c.created_at.desc())
-        times = [(row.id, row.target, row.created_at, row.ended_at if row.state in _FINAL and row.ended_at else math.inf)
-                 for row in self._c.execute(query)]
+        times = [
+            (
+                row.id,
+                row.target,
+                row.created_at,
+                row.ended_at if row.state in _FINAL and row.ended_at else math.inf,
+            )
+            for row in self._c.execute(query)
+        ]
         return [each for each in times if each[3] > run.created_at]
 
     def ended_before(self, moment: float) -> list[Run]:
@@ -170,25 +225,41 @@ class Queries:
         """Which of these ids are runs."""
         return set(self._c.execute(sa.select(runs.c.id).where(runs.c.id.in_(list(ids)))).scalars())
 
-    # -- what the reconciler asks -------------------------------------------------------------------------------------
+    # -- what the reconciler asks
+    # -------------------------------------------------------------------------------------
 
     def in_care(self) -> list[tuple[str, str]]:
-        """(id, target) of all runs that the reconciler must look at: they hold compute, or a wish about them is open."""
+        """(id, target) of all runs that the reconciler must look at:
+        they hold compute, or a wish about them is open."""
         open_wish = sa.or_(runs.c.state.in_(_HOLDING),
                            sa.and_(runs.c.state == State.PENDING.value, runs.c.wish != WISH_RUN),
                            sa.and_(runs.c.state.in_(_FINAL), runs.c.wish == WISH_RM))
-        return [(row.id, row.target) for row in self._c.execute(sa.select(runs.c.id, runs.c.target).where(open_wish))]
+        return [
+            (row.id, row.target)
+            for row in self._c.execute(sa.select(runs.c.id, runs.c.target).where(open_wish))
+        ]
 
     def holders(self, target: str) -> list[Holding]:
         """What is held of the things that are counted on a target, oldest first."""
         columns = (runs.c.id, runs.c.name, runs.c.gpus, runs.c.slots, runs.c.gpu_uuids)
         counted = sa.or_(runs.c.gpus > 0, runs.c.slots > 0, runs.c.gpu_uuids != "[]")
-        query = sa.select(*columns).where(runs.c.state.in_(_HOLDING), runs.c.target == target, counted).order_by(runs.c.queued_at)
-        return [Holding(row.id, row.name, row.gpus, row.slots, tuple(json.loads(row.gpu_uuids))) for row in self._c.execute(query)]
+        query = (
+            sa.select(*columns)
+            .where(runs.c.state.in_(_HOLDING), runs.c.target == target, counted)
+            .order_by(runs.c.queued_at)
+        )
+        return [
+            Holding(row.id, row.name, row.gpus, row.slots, tuple(json.loads(row.gpu_uuids)))
+            for row in self._c.execute(query)
+        ]
 
     def targets_with_queue(self) -> list[str]:
         """Targets that some run waits for."""
-        return list(self._c.execute(sa.select(runs.c.target).where(runs.c.state == State.PENDING.value).distinct()).scalars())
+        return list(
+            self._c.execute(
+                sa.select(runs.c.target).where(runs.c.state == State.PENDING.value).distinct()
+            ).scalars()
+        )
 
     def waiting_for(self) -> dict[str, int]:
         """Target -> how many runs wait here for their turn on it, or for another run."""
@@ -196,10 +267,18 @@ class Queries:
 
     def coming_to(self) -> dict[str, int]:
         """Target -> how many runs are on their way to it and have not begun there."""
-        return self._counted(sa.and_(runs.c.state.in_([State.STAGING.value, State.STARTING.value]), runs.c.started_at.is_(None)))
+        return self._counted(
+            sa.and_(
+                runs.c.state.in_([State.STAGING.value, State.STARTING.value]), runs.c.started_at.is_(None)
+            )
+        )
 
     def _counted(self, clause: sa.ColumnElement[bool]) -> dict[str, int]:
-        return dict(self._c.execute(sa.select(runs.c.target, sa.func.count()).where(clause).group_by(runs.c.target)).all())
+        return dict(
+            self._c.execute(
+                sa.select(runs.c.target, sa.func.count()).where(clause).group_by(runs.c.target)
+            ).all()
+        )
 
     def next_for_gpus(self, target: str, limit: int) -> list[Run]:
         """The head of the queue of those that want GPUs."""
@@ -215,11 +294,19 @@ class Queries:
 
     def _queue(self, target: str, limit: int, clause: sa.ColumnElement[bool]) -> list[Run]:
         waiting = sa.exists().where(waits.c.run_id == runs.c.id)
-        turn = sa.and_(runs.c.state == State.PENDING.value, runs.c.target == target, runs.c.wish == WISH_RUN, ~waiting)
+        turn = sa.and_(
+            runs.c.state == State.PENDING.value, runs.c.target == target, runs.c.wish == WISH_RUN, ~waiting
+        )
         query = sa.select(runs).where(turn, clause)
-        return [_run(row) for row in self._c.execute(query.order_by(runs.c.priority.desc(), runs.c.queued_at, runs.c.id).limit(limit))]
+        return [
+            _run(row)
+            for row in self._c.execute(
+                query.order_by(runs.c.priority.desc(), runs.c.queued_at, runs.c.id).limit(limit)
+            )
+        ]
 
-    # -- who waits for whom -------------------------------------------------------------------------------------------
+    # -- who waits for whom
+    # -------------------------------------------------------------------------------------------
 
     def add_waits(self, run_id: str, after: Iterable[str]) -> None:
         """`run_id` may not start before these ended well."""
@@ -232,7 +319,8 @@ class Queries:
         self._c.execute(waits.delete().where(waits.c.run_id == run_id))
 
     def _ended(self, run: Run) -> None:
-        """Nobody waits any more for the end of this run; nor for its good end, if it ended well. Its files are owed now."""
+        """Nobody waits any more for the end of this run; nor for its good end, if it ended well.
+        Its files are owed now."""
         if row := homecoming.owed(run):
             self.set_meta(homecoming.key(run.id), row)
         if run.state is State.DONE:
@@ -245,11 +333,15 @@ class Queries:
         ids = [row.run_id for row in self._c.execute(sa.select(waits).where(waits.c.after_id == run_id))]
         for waiting in filter(None, map(self.get, ids)):
             if run_id in waiting.spec.after_any:
-                self._c.execute(waits.delete().where(waits.c.run_id == waiting.id, waits.c.after_id == run_id))
+                self._c.execute(
+                    waits.delete().where(waits.c.run_id == waiting.id, waits.c.after_id == run_id)
+                )
 
     def not_over(self, spec: Spec) -> list[str]:
         """The ids that a run of this spec waits for now."""
-        well = [other for other in spec.after if (run := self.get(other)) is None or run.state is not State.DONE]
+        well = [
+            other for other in spec.after if (run := self.get(other)) is None or run.state is not State.DONE
+        ]
         return well + self.not_ended(spec.after_any)
 
     def not_ended(self, ids: Iterable[str]) -> list[str]:
@@ -260,17 +352,27 @@ class Queries:
         """For each of these runs the ids that it waits for."""
         found: dict[str, list[str]] = {}
         for start in range(0, len(ids), 500):
-            query = sa.select(waits).where(waits.c.run_id.in_(ids[start:start + 500])).order_by(waits.c.after_id)
+            query = (
+                sa.select(waits)
+                .where(waits.c.run_id.in_(ids[start : start + 500]))
+                .order_by(waits.c.after_id)
+            )
             for row in self._c.execute(query):
                 found.setdefault(row.run_id, []).append(row.after_id)
         return found
 
-    # -- events and meta ----------------------------------------------------------------------------------------------
+    # -- events and meta
+    # ----------------------------------------------------------------------------------------------
 
     def events_of(self, run_id: str, limit: int = 200) -> list[dict]:
         """What happened to a run, newest `limit`, in order."""
-        query = sa.select(events).where(events.c.run_id == run_id).order_by(events.c.number.desc()).limit(limit)
-        rows = [{"at": row.at, "attempt": row.attempt, "state": row.state, "reason": row.reason} for row in self._c.execute(query)]
+        query = (
+            sa.select(events).where(events.c.run_id == run_id).order_by(events.c.number.desc()).limit(limit)
+        )
+        rows = [
+            {"at": row.at, "attempt": row.attempt, "state": row.state, "reason": row.reason}
+            for row in self._c.execute(query)
+        ]
         return rows[::-1]
 
     def meta(self, key: str) -> str | None:
@@ -287,12 +389,21 @@ class Queries:
 
     def metas_under(self, prefix: str) -> dict[str, str]:
         """All facts whose key begins like this."""
-        return {row.key: row.value for row in self._c.execute(sa.select(meta).where(meta.c.key.startswith(prefix, autoescape=True)))}
+        return {
+            row.key: row.value
+            for row in self._c.execute(sa.select(meta).where(meta.c.key.startswith(prefix, autoescape=True)))
+        }
 
     def owed(self) -> list[str]:
         """The ids of the runs whose files are to come home."""
-        of_runs = sa.and_(meta.c.key >= homecoming.PREFIX, meta.c.key < homecoming.key("\x7f"), meta.c.value.contains('"owed": true'))
-        return [row.key.removeprefix(homecoming.PREFIX) for row in self._c.execute(sa.select(meta).where(of_runs))]
+        of_runs = sa.and_(
+            meta.c.key >= homecoming.PREFIX,
+            meta.c.key < homecoming.key("\x7f"),
+            meta.c.value.contains('"owed": true'),
+        )
+        return [
+            row.key.removeprefix(homecoming.PREFIX) for row in self._c.execute(sa.select(meta).where(of_runs))
+        ]
 
     def set_meta(self, key: str, value: str | None) -> None:
         """Write such a fact; None forgets it."""

@@ -1,8 +1,11 @@
-"""The life of an audit: a child of the agent's comes to an image of a run that goes on, as `stoker start` would, trains on under the tail
-check to the place of the next image, and there its whole state is compared with that one.
+"""The life of an audit: a child of the agent's comes to an image of a run that goes on, as `stoker start`
+would, trains on under the tail check to the place of the next image,
+and there its whole state is compared with that one.
 
-`phases.folder` is its room (requests.py), the only place where it writes; the log is the run's, and is only read. It never records: the log
-holds more than the way to its goal, so it is in its tail until it ends. How it ended stands in `verdict.json`, whole or not at all.
+`phases.folder` is its room (requests.py), the only place where it writes;
+the log is the run's, and is only read. It never records:
+the log holds more than the way to its goal, so it is in its tail until it ends.
+How it ended stands in `verdict.json`, whole or not at all.
 """
 
 from __future__ import annotations
@@ -18,10 +21,24 @@ from ..core import early_log, log_file, outcome, own, phases, store, words
 SAME, DIFFERENT, NOT_AUDITED = "bit-exact", "different", "not audited"
 VERDICT, SCRATCH = "verdict.json", "files"
 WAIT_S = 120.0  # for the run to record what is behind the image
-_CALLS = ("chown", "lchown", "fchown", "mkfifo", "mknod", "setxattr", "removexattr", "killpg")  # scratch.py does not hold them back
-_OUTSIDE = frozenset(("subprocess.Popen", "os.posix_spawn", "os.spawn", "os.system", "os.exec", "pty.spawn", "os.forkpty", "socket.connect",
-                      "socket.bind", "socket.sendto"))
-_HELPERS = ("platform.py", "uuid.py", "ctypes" + os.sep + "util.py")  # parts of the standard library that run small programs to ask
+# scratch.py does not hold them back
+_CALLS = ("chown", "lchown", "fchown", "mkfifo", "mknod", "setxattr", "removexattr", "killpg")
+_OUTSIDE = frozenset(
+    (
+        "subprocess.Popen",
+        "os.posix_spawn",
+        "os.spawn",
+        "os.system",
+        "os.exec",
+        "pty.spawn",
+        "os.forkpty",
+        "socket.connect",
+        "socket.bind",
+        "socket.sendto",
+    )
+)
+# parts of the standard library that run small programs to ask
+_HELPERS = ("platform.py", "uuid.py", "ctypes" + os.sep + "util.py")
 _MACHINE = ("allocate memory", "out of memory", "No space left", "DataLoader worker", "Too many open files")
 _exit, _getpid, _kill = os._exit, os.getpid, os.kill
 _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
@@ -34,7 +51,8 @@ _order: dict = {}
 
 
 def begin(process: object) -> None:
-    """At the start of a process of an audit, before any other part of ours: from here on it writes into its room only."""
+    """At the start of a process of an audit, before any other part of ours:
+    from here on it writes into its room only."""
     global _room, _pid
     from ... import scratch
     from ...entry import imports
@@ -108,8 +126,14 @@ def _is_ours(pid: int) -> bool:
 
 
 def _hear(event: str, args: tuple) -> None:
-    """Set-up runs for real, beside the run: what would reach others is not done a second time. Behind it, unsupported.py has its say."""
-    if event in _OUTSIDE and phases.phase <= phases.SETUP and _getpid() == _pid and not _any_port(event, args):
+    """Set-up runs for real, beside the run: what would reach others is not done a second time.
+    Behind it, unsupported.py has its say."""
+    if (
+        event in _OUTSIDE
+        and phases.phase <= phases.SETUP
+        and _getpid() == _pid
+        and not _any_port(event, args)
+    ):
         frame = sys._getframe(1)
         while frame is not None:
             name = frame.f_code.co_filename
@@ -122,7 +146,8 @@ def _hear(event: str, args: tuple) -> None:
 
 
 def _any_port(event: str, args: tuple) -> bool:
-    """A socket at a port that the system chooses takes nothing from the run. urllib3 opens one to see whether there is IPv6."""
+    """A socket at a port that the system chooses takes nothing from the run.
+    urllib3 opens one to see whether there is IPv6."""
     return event == "socket.bind" and type(args[1]) is tuple and args[1][1] == 0
 
 
@@ -140,7 +165,8 @@ def choose() -> object:
 
 
 def _wait(kept: str) -> None:
-    """Until the log holds more than the way to the goal, and the graphs that were alive at the image are let go."""
+    """Until the log holds more than the way to the goal,
+    and the graphs that were alive at the image are let go."""
     until = _clock() + WAIT_S
     while True:
         recorded = log_file.Reader(phases.log.path).count > phases.goal["event"]
@@ -189,7 +215,9 @@ def script_failed(kind: type, error: BaseException) -> None:
 
 
 def _is_of_the_machine(kind: type, error: BaseException) -> bool:
-    return issubclass(kind, (MemoryError, OSError, store.Damaged)) or any(each in str(error) for each in _MACHINE)
+    return issubclass(kind, (MemoryError, OSError, store.Damaged)) or any(
+        each in str(error) for each in _MACHINE
+    )
 
 
 def _end(verdict: str, why: str = "") -> None:
@@ -201,7 +229,13 @@ def _end(verdict: str, why: str = "") -> None:
         steps = {"then": f"{_order.get('from_step', 0):,}", "now": f"{_order.get('step', 0):,}"}
         _put(os.path.join(phases.audit, outcome.REFUSED), words.AUDIT.format(**steps, what=why))
     compared = phases.log.values_compared if phases.log is not None else 0
-    body = {"verdict": verdict, "why": why, "values_equal": compared, "seconds": round(_clock() - _begun, 1), "at": _wall()}
+    body = {
+        "verdict": verdict,
+        "why": why,
+        "values_equal": compared,
+        "seconds": round(_clock() - _begun, 1),
+        "at": _wall(),
+    }
     _put(os.path.join(_room, VERDICT), json.dumps(body))
     _exit(0)
 

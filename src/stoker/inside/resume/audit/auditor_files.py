@@ -1,6 +1,8 @@
-"""What an audit finds of the files that the script writes: in its scratch folder they are what they were at the image it begins at.
+"""What an audit finds of the files that the script writes:
+in its scratch folder they are what they were at the image it begins at.
 
-The undo journal of the run says what that was, and hears of each change before it happens. What it does not name is as it was.
+The undo journal of the run says what that was, and hears of each change before it happens.
+What it does not name is as it was.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ _written: set = set()  # all that the script ever wrote, up to the next image
 
 
 def lay_out(state: dict, later: dict, cannot: object) -> None:
-    """All that the run has changed since the image, as it was then; from here on whatever it changes besides is looked at. `state`,
-    `later`: what this image and the next have of files. `cannot(why)` ends the audit without a verdict."""
+    """All that the run has changed since the image, as it was then;
+    from here on whatever it changes besides is looked at. `state`, `later`:
+    what this image and the next have of files. `cannot(why)` ends the audit without a verdict."""
     global _epoch, _cannot
     _cannot = cannot
     _epoch, sizes = state["epoch"], files._sizes(state["open"])
@@ -89,7 +92,8 @@ def _copy(source: str, target: str, size: int) -> None:
 
 
 def _look(path: str) -> None:
-    """The script reads a file of the user's, or goes on in it: is it what it was? Of a worker of a loader nobody asks."""
+    """The script reads a file of the user's, or goes on in it:
+    is it what it was? Of a worker of a loader nobody asks."""
     if phases.phase < phases.GHOST or path.startswith(phases.audit + os.sep):
         return
     there = os.path.join(scratch._real(os.path.dirname(path)), os.path.basename(path))
@@ -97,7 +101,8 @@ def _look(path: str) -> None:
         _cannot(words.AUDIT_LARGE.format(path=path))
     before, phases.depth = phases.depth, 1
     try:
-        changed = there in _known or there in _of_the_run(journal.states_at, _epoch)  # known: it is read under another name
+        # known: it is read under another name
+        changed = there in _known or there in _of_the_run(journal.states_at, _epoch)
     except (journal.Impossible, OSError):
         if there in _written:
             _cannot(words.AUDIT_LONG_AGO.format(path=path))

@@ -1,7 +1,9 @@
-"""Asking for audits, in the process that trains: now and then a child of the agent's shall live the time between two images once more.
+"""Asking for audits, in the process that trains:
+now and then a child of the agent's shall live the time between two images once more.
 
-The order is a *room*, `audit/<n>/` in the resume folder: links to image n, to the one before it and to what a life is begun with, and
-`order.json`, which comes last. The child is auditor.py; the agent tells in `audits.json` what came of it, and removes the room.
+The order is a *room*, `audit/<n>/` in the resume folder:
+links to image n, to the one before it and to what a life is begun with, and `order.json`, which comes last.
+The child is auditor.py; the agent tells in `audits.json` what came of it, and removes the room.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ def look() -> None:
 
 
 def image_written(n: int, meta: dict, size: int, more: dict) -> None:
-    """By the writer of images, with image `n` on the disk and the one before it still there. Raises nothing."""
+    """By the writer of images, with image `n` on the disk and the one before it still there.
+    Raises nothing."""
     global _images, _next
     if not wanted():
         return
@@ -60,10 +63,13 @@ def _cannot(meta: dict, size: int) -> str:
 
 
 def _order(n: int, more: dict) -> bool:
-    """Make the room. False: there is no pair of images, or an audit is still at work; the next image is asked about again."""
+    """Make the room. False: there is no pair of images, or an audit is still at work;
+    the next image is asked about again."""
     import json
     rooms = os.path.join(phases.folder, ROOMS)
-    before = [each for each in store.numbers(phases.folder) if each < n and not store.is_bad(phases.folder, each)]
+    before = [
+        each for each in store.numbers(phases.folder) if each < n and not store.is_bad(phases.folder, each)
+    ]
     if not before or own.folders(rooms):
         return False
     then, now = store.manifest(phases.folder, before[0]), store.manifest(phases.folder, n)
@@ -79,8 +85,16 @@ def _order(n: int, more: dict) -> bool:
             _same(os.path.join(phases.folder, name), os.path.join(room, name))
     apart_s = max(0.0, now["at"] - then["at"])
     limit_s = SLOWER * (apart_s + more.get("setup_s", 0.0) + more.get("back_s", 0.0)) + START_S
-    order = {"image": n, "from": before[0], "step": now["step"], "from_step": then["step"], "pid": os.getpid(), "attempt": phases.attempt,
-             "cwd": outcome.started_in(), "limit_s": round(limit_s, 1)}
+    order = {
+        "image": n,
+        "from": before[0],
+        "step": now["step"],
+        "from_step": then["step"],
+        "pid": os.getpid(),
+        "attempt": phases.attempt,
+        "cwd": outcome.started_in(),
+        "limit_s": round(limit_s, 1),
+    }
     own.write(os.path.join(room, ORDER), json.dumps(order).encode())
     return True
 

@@ -1,4 +1,5 @@
-"""Is a life that stands where an image was taken the life that it was taken of? All that an image holds is compared, to the bit."""
+"""Is a life that stands where an image was taken the life that it was taken of? All that an image holds is
+compared, to the bit."""
 
 from __future__ import annotations
 
@@ -10,17 +11,31 @@ from ..core.log import equal
 from ..image import images, restore
 from ..state import storages, walk
 
-# Of an iterator over a loader; what else is kept of it says how to come back to it, and differs in a life that came back itself.
-LOADER = {"k": "the place", "ended": "the end", "epoch": "the epoch", "workers": "the workers", "persistent": "the workers",
-          "iterable": "the data set", "seed": "the seed", "made": "the random state", "reset": "the random state",
-          "consumed": "the random state", "drawn": "the order", "crc": "the order", "sample": "a sample", "guard": "the data set"}
+# Of an iterator over a loader; what else is kept of it says how to come back to it, and differs in a life
+# that came back itself.
+LOADER = {
+    "k": "the place",
+    "ended": "the end",
+    "epoch": "the epoch",
+    "workers": "the workers",
+    "persistent": "the workers",
+    "iterable": "the data set",
+    "seed": "the seed",
+    "made": "the random state",
+    "reset": "the random state",
+    "consumed": "the random state",
+    "drawn": "the order",
+    "crc": "the order",
+    "sample": "a sample",
+    "guard": "the data set",
+}
 CHUNK = 8 << 20
 _ABSENT = object()
 
 
 def difference(then: dict, data: memoryview, where: dict) -> str:
-    """A sentence about the first thing that is not as in the image, of which `then` is the meta and `data` the memory; "" if all is.
-    `where`: what was told about its place."""
+    """A sentence about the first thing that is not as in the image, of which `then` is the meta and `data`
+    the memory; "" if all is. `where`: what was told about its place."""
     seen = walk.Walk().run()
     try:
         copy = storages.Copy()
@@ -51,18 +66,26 @@ class _Compared:
         yield from self._parts()
 
     def _other(self, path: str, then: object, now: object) -> str:
-        return words.OTHER_STATE.format(name=walk.tell(path, self.seen.frames), then=_short(then), now=_short(now))
+        return words.OTHER_STATE.format(
+            name=walk.tell(path, self.seen.frames), then=_short(then), now=_short(now)
+        )
 
     def _frames(self) -> str:
         then, now = self.then["frames"], self.now["frames"]
-        return "" if equal(then, now) else words.OTHER_STACK.format(then=restore._place(then), now=restore._place(now))
+        return (
+            ""
+            if equal(then, now)
+            else words.OTHER_STACK.format(then=restore._place(then), now=restore._place(now))
+        )
 
     def _facts(self, name: str, prefix: str) -> object:
         then, now = self.then[name], self.now[name]
         for path in [*then, *(each for each in now if each not in then)]:
             a, b = then.get(path, _ABSENT), now.get(path, _ABSENT)
             if a is _ABSENT or b is _ABSENT or not walk.same(a, b):
-                yield self._other(path, *(each if each is _ABSENT else f"{prefix}{_short(each)}" for each in (a, b)))
+                yield self._other(
+                    path, *(each if each is _ABSENT else f"{prefix}{_short(each)}" for each in (a, b))
+                )
 
     def _tensors(self) -> object:
         then, now = self.then["members"], self.now["members"]
@@ -77,14 +100,17 @@ class _Compared:
                 told = [f"a tensor {tuple(each[0][2])} {each[0][1]} {each[1]}" for each in (a, b)]
                 yield self._other(path, *told)
             if group >= 0 and first[0].setdefault(group, path) != first[1].setdefault(other, path):
-                yield self._other(path, *(f"{words.ALIAS}{each}" for each in (first[0][group], first[1][other])))
+                yield self._other(
+                    path, *(f"{words.ALIAS}{each}" for each in (first[0][group], first[1][other]))
+                )
             if group >= 0 and group not in done:
                 done.add(group)
                 if self._memory(path, self.then["groups"][group], _bytes_of(self.seen.tensors[path])):
                     yield self._views(group)
 
     def _views(self, group: int) -> str:
-        """Their memory differs. torch rounds it up, and what no tensor looks at was never written: what they see of it decides."""
+        """Their memory differs. torch rounds it up, and what no tensor looks at was never written:
+        what they see of it decides."""
         source = self.then["groups"][group]
         raw = bytearray(self.data[source[1]:source[1] + source[2]]) if source[0] == "data" else b""
         torch = sys.modules["torch"]
@@ -94,8 +120,17 @@ class _Compared:
             with torch.no_grad():
                 now = self.seen.tensors[path].detach().reshape(-1).clone()
                 if len(raw):
-                    then = torch.empty(0, dtype=now.dtype).set_(torch.frombuffer(raw, dtype=torch.uint8).untyped_storage(), offset,
-                                                                tuple(form[2]), tuple(stride)).reshape(-1).clone()
+                    then = (
+                        torch.empty(0, dtype=now.dtype)
+                        .set_(
+                            torch.frombuffer(raw, dtype=torch.uint8).untyped_storage(),
+                            offset,
+                            tuple(form[2]),
+                            tuple(stride),
+                        )
+                        .reshape(-1)
+                        .clone()
+                    )
                 size = now.numel() * now.element_size()
                 if not len(raw) or bytes(_bytes_of(then)[:size]) != bytes(_bytes_of(now)[:size]):
                     return self._other(path, "", "other numbers")
@@ -135,9 +170,13 @@ class _Compared:
         then, now = self.then["parts"], self.now["parts"]
         a, b = then["files"], now["files"]
         if [each[:5] for each in a["open"]] != [each[:5] for each in b["open"]]:
-            yield words.OTHER_STATE.format(name=words.AUDIT_FILE, then=_short(a["open"]), now=_short(b["open"]))
+            yield words.OTHER_STATE.format(
+                name=words.AUDIT_FILE, then=_short(a["open"]), now=_short(b["open"])
+            )
         if not equal(tuple(a["printed"]), tuple(b["printed"])):
-            yield words.OTHER_STATE.format(name=words.AUDIT_PRINTED, then=_short(a["printed"][1:]), now=_short(b["printed"][1:]))
+            yield words.OTHER_STATE.format(
+                name=words.AUDIT_PRINTED, then=_short(a["printed"][1:]), now=_short(b["printed"][1:])
+            )
         yield from self._loaders(then.get("loader") or {}, now.get("loader") or {})
 
     def _loaders(self, then: dict, now: dict) -> object:
@@ -152,10 +191,14 @@ class _Compared:
             for name, what in LOADER.items():
                 if not equal(_ordered(each[name]), _ordered(other[name])):
                     told = words.AUDIT_LOADERS.format(what=what, n=each["number"])
-                    yield words.OTHER_STATE.format(name=told, then=_short(each[name]), now=_short(other[name]))
+                    yield words.OTHER_STATE.format(
+                        name=told, then=_short(each[name]), now=_short(other[name])
+                    )
         if there:
             yield words.LOADER_OTHERS
-        if [each[0] for each in then.get("samplers", {}).values()] != [each[0] for each in now.get("samplers", {}).values()]:
+        if [each[0] for each in then.get("samplers", {}).values()] != [
+            each[0] for each in now.get("samplers", {}).values()
+        ]:
             yield words.SAMPLER_OTHER
 
 

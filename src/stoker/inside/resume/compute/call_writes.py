@@ -1,10 +1,13 @@
-"""What code of the script's own writes inside a call that a ghost skips, into what outlives the call: a hook that appends to a list, a
-forward that fills a dict or counts in a variable, a data set that counts what was read. The script may go on with it, so that a ghost
-gets it too: plain values as they were, stand-ins for tensors.
+"""What code of the script's own writes inside a call that a ghost skips, into what outlives the call:
+a hook that appends to a list, a forward that fills a dict or counts in a variable, a data set that counts
+what was read. The script may go on with it, so that a ghost gets it too:
+plain values as they were, stand-ins for tensors.
 
-Which code that is, is read from its bytecode once (`Writers`); its containers, attributes and variables are looked at before and after
-each call (`before`, `told`), and the differences are a part of the call's event (`hand_out`). What is not found so is not there for a
-ghost; whatever it does with that, each value is compared before an image is used.
+Which code that is, is read from its bytecode once (`Writers`);
+its containers, attributes and variables are looked at before and after each call (`before`, `told`), and the
+differences are a part of the call's event (`hand_out`).
+What is not found so is not there for a ghost;
+whatever it does with that, each value is compared before an image is used.
 """
 
 from __future__ import annotations
@@ -28,23 +31,30 @@ PLACES = 256
 ARRAY = 1 << 16  # bytes of an array that is looked at
 FUNCTIONS = 64
 DEEP = 2  # containers within containers, attributes of attributes
-_APPENDED, _WHOLE, _NAMES, _VARIABLE, _MUCH, _ITEMS = range(6)  # what happened to a place; _MUCH: more than is told
+# what happened to a place; _MUCH: more than is told
+_APPENDED, _WHOLE, _NAMES, _VARIABLE, _MUCH, _ITEMS = range(6)
 _LISTS = (list, collections.deque)
 _DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
-_MUTATORS = frozenset("""
-    add append appendleft at clear copyto discard extend extendleft fill insert move_to_end pop popitem popleft put remove reverse rotate
-    setdefault sort subtract update
-    heapify heappop heappush heappushpop heapreplace insort insort_left insort_right shuffle
-    delattr delitem setattr setitem __delattr__ __delitem__ __iadd__ __ior__ __setattr__ __setitem__
-""".split())
+_MUTATORS = frozenset(
+    """
+    add append appendleft at clear copyto discard extend extendleft fill insert move_to_end pop popitem
+    popleft put remove reverse rotate setdefault sort subtract update heapify heappop heappush heappushpop
+    heapreplace insort insort_left insort_right shuffle delattr delitem setattr setitem __delattr__
+    __delitem__ __iadd__ __ior__ __setattr__ __setitem__
+""".split()
+)
 _WRITES = frozenset("STORE_SUBSCR DELETE_SUBSCR STORE_SLICE STORE_GLOBAL STORE_ATTR DELETE_ATTR".split())
-_HOOKING = frozenset("register_hook register_prehook register_multi_grad_hook register_post_accumulate_grad_hook".split())
+_HOOKING = frozenset(
+    "register_hook register_prehook register_multi_grad_hook register_post_accumulate_grad_hook".split()
+)
 _ABSENT = object()
-_names_written: dict = {}  # code -> (global names, free names) that it binds; None: it writes nothing that outlives it
+# code -> (global names, free names) that it binds; None: it writes nothing that outlives it
+_names_written: dict = {}
 
 
 class Writers:
-    """The functions that a call runs, as far as they are the script's own: `add` each, then ask for `places`. Nothing is kept alive."""
+    """The functions that a call runs, as far as they are the script's own:
+    `add` each, then ask for `places`. Nothing is kept alive."""
 
     def __init__(self) -> None:
         self._functions: list = []  # (key, the function, whose it is), weakly
@@ -68,7 +78,10 @@ class Writers:
             thing, owner = thing.__func__, thing.__self__
         elif type(thing) is not types.FunctionType:
             owner, thing = thing, _of_class(type(thing), "__call__")
-        while type(thing) is types.FunctionType and type(thing.__dict__.get("__wrapped__")) is types.FunctionType:
+        while (
+            type(thing) is types.FunctionType
+            and type(thing.__dict__.get("__wrapped__")) is types.FunctionType
+        ):
             thing = thing.__dict__["__wrapped__"]
         if type(thing) is types.FunctionType:
             self._function(key, thing, owner)
@@ -78,7 +91,9 @@ class Writers:
         if known in self._seen or len(self._functions) >= FUNCTIONS or leaves.is_library(code.co_filename):
             return
         try:
-            self._functions.append((key, weakref.ref(function), weakref.ref(owner) if owner is not None else _nobody))
+            self._functions.append(
+                (key, weakref.ref(function), weakref.ref(owner) if owner is not None else _nobody)
+            )
         except TypeError:  # an object with slots only
             return
         self._seen.add(known)
@@ -86,7 +101,10 @@ class Writers:
         global_names, others = names_of(code)
         self.hooks = self.hooks or not _HOOKING.isdisjoint(others)
         near = [(f">{name}", function.__globals__.get(name)) for name in sorted(global_names)]
-        near += [(f">{name}", _content(cell)) for name, cell in zip(code.co_freevars, function.__closure__ or ())]  # noqa: B905
+        near += [
+            (f">{name}", _content(cell))
+            for name, cell in zip(code.co_freevars, function.__closure__ or ())  # noqa: B905
+        ]
         near += [(f"={n}", value) for n, value in enumerate(function.__defaults__ or ())]
         for name, thing in near:
             if type(thing) is types.FunctionType:
@@ -103,7 +121,8 @@ class Writers:
         return self._look().found
 
     def moved(self) -> list:
-        """[(owner, name; None: all that it holds)] of the containers and objects that were seen to change in calls."""
+        """[(owner, name; None: all that it holds)] of the containers and
+        objects that were seen to change in calls."""
         found = self._look() if self.changed else _Places()
         pairs: list = []
         for key, names in self.changed.items():
@@ -158,7 +177,12 @@ class _Places:
 
     def look(self, key: str, value: object, deep: int) -> None:
         kind = type(value)
-        if kind in PLAIN or kind is stand_ins.torch_tensor() or id(value) in self._seen or len(self.found) >= PLACES:
+        if (
+            kind in PLAIN
+            or kind is stand_ins.torch_tensor()
+            or id(value) in self._seen
+            or len(self.found) >= PLACES
+        ):
             return
         if _is_array(value):
             self._seen.add(id(value))
@@ -245,8 +269,9 @@ def _forward(module: object) -> object:
 
 
 def of_backward(roots: list) -> Writers:
-    """What a backward through these modules runs: hooks of theirs and of their parameters, and those that their forwards register, which a
-    ghost has not. Such a hook is taken for a part of the forward."""
+    """What a backward through these modules runs:
+    hooks of theirs and of their parameters, and those that their forwards register, which a ghost has not.
+    Such a hook is taken for a part of the forward."""
     found, kinds = Writers(), {}
     for number, root in roots:
         for path, module in looks.named_modules(root):
@@ -263,8 +288,8 @@ def of_backward(roots: list) -> Writers:
 
 
 def of_data(sampler: object, reads: tuple) -> Writers:
-    """What reading a batch runs in this process: samplers, and without workers `reads`: the data set, what it is made of (others,
-    transforms), and collate."""
+    """What reading a batch runs in this process: samplers, and without workers `reads`:
+    the data set, what it is made of (others, transforms), and collate."""
     found, todo = Writers(), []
     for key in ("sampler", "sampler.sampler"):
         for word in ("__iter__", "__next__"):
@@ -277,29 +302,44 @@ def of_data(sampler: object, reads: tuple) -> Writers:
         todo.append(("dataset", dataset, DEEP + 1))
         found.add("collate", collate)
     for key, thing, deep in todo:
-        for word in ("__getitem__", "__getitems__", "__call__", "__iter__", "__next__") if type(thing) not in (list, tuple) else ():
+        for word in (
+            ("__getitem__", "__getitems__", "__call__", "__iter__", "__next__")
+            if type(thing) not in (list, tuple)
+            else ()
+        ):
             method = _of_class(type(thing), word)
             if type(method) is types.FunctionType:
                 found.add(f"{key}.{word}", types.MethodType(method, thing))
         if type(thing) is types.FunctionType:
             found.add(key, thing)
         elif deep and len(todo) < MOST:
-            parts = enumerate(thing[:MOST]) if type(thing) in (list, tuple) else list((leaves.attributes(thing) or {}).items())
+            parts = (
+                enumerate(thing[:MOST])
+                if type(thing) in (list, tuple)
+                else list((leaves.attributes(thing) or {}).items())
+            )
             todo += [(f"{key}.{name}", part, deep - 1) for name, part in parts if _may_run(type(part))]
     return found
 
 
 def _may_run(kind: type) -> bool:
-    return kind in (list, tuple, types.FunctionType) or bool(kind.__dictoffset__ and kind is not stand_ins.torch_tensor())
+    return kind in (list, tuple, types.FunctionType) or bool(
+        kind.__dictoffset__ and kind is not stand_ins.torch_tensor()
+    )
 
 
 def before(writers: Writers) -> list:
     """[(key, place, how it is now, where changes are noted)], to be held until `told`."""
-    return [(key, place, _now(place), writers.changed) for key, place in writers.places().items()] if writers else []
+    return (
+        [(key, place, _now(place), writers.changed) for key, place in writers.places().items()]
+        if writers
+        else []
+    )
 
 
 def told(looked: list, known: tuple) -> tuple:
-    """For the log: what has changed since `before`. `known`: tensors that a ghost has at hand (what the call gave, what it was given)."""
+    """For the log: what has changed since `before`. `known`:
+    tensors that a ghost has at hand (what the call gave, what it was given)."""
     at_hand = {id(each): n for n, each in enumerate(known) if type(each) is stand_ins.torch_tensor()}
     found = []
     for key, place, then, changed in looked:
@@ -326,7 +366,10 @@ def hand_out(writers: Writers, changes: tuple, known: tuple) -> None:
     """As a ghost: the same changes, in the same order."""
     places = writers.places()
     for key, what, names, forms, gone in changes:
-        values = [known[form[1]] if type(form) is tuple and form[0] == "is" else stand_ins.build(form) for form in forms]
+        values = [
+            known[form[1]] if type(form) is tuple and form[0] == "is" else stand_ins.build(form)
+            for form in forms
+        ]
         place = places.get(key)
         if place is not None:
             _apply(place, what, names, values, gone)
@@ -354,11 +397,19 @@ def _apply(place: object, what: int, names: tuple, values: list, gone: tuple) ->
 def _now(place: object) -> object:
     kind = type(place)
     if kind in _LISTS:
-        return (len(place), _held(place[-1]) if place else None, [*map(_held, place)] if len(place) <= MOST else None)
+        return (
+            len(place),
+            _held(place[-1]) if place else None,
+            [*map(_held, place)] if len(place) <= MOST else None,
+        )
     if kind is set:
         return set(place) if len(place) <= MOST and PLAIN.issuperset(map(type, place)) else None
     if kind in _DICTS:
-        return {name: _held(value) for name, value in place.items() if type(name) in PLAIN} if len(place) <= PLACES else None
+        return (
+            {name: _held(value) for name, value in place.items() if type(name) in PLAIN}
+            if len(place) <= PLACES
+            else None
+        )
     if _is_array(place):
         return place.copy()
     return _held(_content(place))
@@ -387,7 +438,9 @@ def _change(place: object, then: object) -> tuple | None:
         now = [name for name in place if type(name) in PLAIN]
         new = [(name, place[name]) for name in now if not _is(then.get(name, _ABSENT), place[name])]
         gone = tuple(name for name in then if name not in place)
-        if len(now) <= MOST // 2 and now != [name for name in then if name in place] + [name for name, _ in new if name not in then]:
+        if len(now) <= MOST // 2 and now != [name for name in then if name in place] + [
+            name for name, _ in new if name not in then
+        ]:
             new, gone = [(name, place[name]) for name in now], tuple(then)  # one has moved to the end
         names, values = tuple(name for name, _ in new), [value for _, value in new]
         if not names and not gone:
@@ -400,7 +453,8 @@ def _change(place: object, then: object) -> tuple | None:
 
 
 def _change_of_list(place: object, length: int, last: object, copy: list | None) -> tuple | None:
-    if type(place) is collections.deque and place.maxlen == length and place:  # it loses one for each that comes
+    # it loses one for each that comes
+    if type(place) is collections.deque and place.maxlen == length and place:
         added = next((n for n in range(min(len(place), MOST)) if _is(last, place[-1 - n])), 0)
         return _some(_APPENDED, list(place)[len(place) - added:]) if added else None
     added = len(place) - length
@@ -415,7 +469,12 @@ def _change_of_list(place: object, length: int, last: object, copy: list | None)
 def _is_array(thing: object) -> bool:
     """Numbers of numpy, few enough to be looked at in each call."""
     numpy = sys.modules.get("numpy")
-    return type(thing) is getattr(numpy, "ndarray", None) and thing.dtype.kind in "biuf" and thing.itemsize <= 8 and thing.nbytes <= ARRAY
+    return (
+        type(thing) is getattr(numpy, "ndarray", None)
+        and thing.dtype.kind in "biuf"
+        and thing.itemsize <= 8
+        and thing.nbytes <= ARRAY
+    )
 
 
 def _change_of_array(place: object, then: object) -> tuple | None:
@@ -452,7 +511,8 @@ def _form(value: object, at_hand: dict) -> object:
 # -- code
 
 def _bound(code: types.CodeType) -> tuple | None:
-    """(global names, names of cells) that a function binds, those within it included; None if it writes nothing that outlives it."""
+    """(global names, names of cells) that a function binds, those within it included;
+    None if it writes nothing that outlives it."""
     if code not in _names_written:
         names, cells, writes = set(), set(), bool(_MUTATORS.intersection(code.co_names))
         for step in dis.get_instructions(code):

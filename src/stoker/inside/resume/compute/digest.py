@@ -1,5 +1,6 @@
-"""A fingerprint of what training made: parameters, buffers and optimizer state, at the end or at a named step. For `verify-resume`,
-which compares runs that were killed with runs that were not; it works with and without a recording."""
+"""A fingerprint of what training made: parameters, buffers and optimizer state, at the end or at a named
+step. For `verify-resume`, which compares runs that were killed with runs that were not;
+it works with and without a recording."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from ..core import phases
 
 _optimizers: list = []  # in the order of their first step; held, so that the end still finds them
 _modules: list = []
-_within: list = []  # optimizers whose step goes on: one of a script's own may call that of another, and both are one step
+# optimizers whose step goes on: one of a script's own may call that of another, and both are one step
+_within: list = []
 _path = ""
 _stop_step = 0
 _stop_s = 0.0
@@ -25,8 +27,8 @@ _backwards = by_hand.Backwards()
 
 
 def install(_process: object) -> None:
-    """From the environment: STOKER_DIGEST is the file to write, STOKER_DIGEST_AT is `end`, a step ("500"), or a time ("60s"); at a step
-    or a time the process ends there, with exit code 0, as if its power were cut."""
+    """From the environment: STOKER_DIGEST is the file to write, STOKER_DIGEST_AT is `end`, a step ("500"), or
+    a time ("60s"); at a step or a time the process ends there, with exit code 0, as if its power were cut."""
     global _path, _stop_step, _stop_s
     _path = os.environ["STOKER_DIGEST"]
     phases.on_ghost_step.append(_count_ghost_steps)
@@ -44,8 +46,8 @@ def install(_process: object) -> None:
 
 
 def write(early: bool = False) -> None:
-    """The fingerprint so far, as JSON: `{"steps": int, "ended": bool, "tensors": int, "digest": hex}`; whole or absent; nothing for a
-    process that made no step."""
+    """The fingerprint so far, as JSON: `{"steps": int, "ended": bool, "tensors": int, "digest": hex}`;
+    whole or absent; nothing for a process that made no step."""
     import json
 
     if not _steps:
@@ -55,19 +57,23 @@ def write(early: bool = False) -> None:
         names = sorted(_tensors())
     finally:
         phases.depth = before
-    whole = hashlib.blake2b("\n".join(f"{name} {digest}" for name, digest in names).encode(), digest_size=16).hexdigest()
+    whole = hashlib.blake2b(
+        "\n".join(f"{name} {digest}" for name, digest in names).encode(), digest_size=16
+    ).hexdigest()
     with open(f"{_path}.new", "w", encoding="ascii") as f:
         json.dump({"steps": _steps, "ended": not early, "tensors": len(names), "digest": whole}, f)
     os.replace(f"{_path}.new", _path)
 
 
 def _held() -> list:
-    """What is kept alive for the end, in an order that all lives share; a walk over everything that is reachable begins here too."""
+    """What is kept alive for the end, in an order that all lives share;
+    a walk over everything that is reachable begins here too."""
     return [*_optimizers, *_modules]
 
 
 def _count_ghost_steps(optimizer: object, made: int) -> None:
-    """Steps that were skipped in the ghost phase count as if they were made; without an optimizer: within the call of a module."""
+    """Steps that were skipped in the ghost phase count as if they were made; without an optimizer:
+    within the call of a module."""
     global _steps
     if optimizer is None:
         _steps += made
@@ -95,7 +101,9 @@ def _stepped(optimizer: object) -> None:
     elif optimizer is not None and not any(each is optimizer for each in _optimizers):
         import torch
         held = [each for each in vars(optimizer).values() if isinstance(each, torch.optim.Optimizer)]
-        _optimizers.extend(each for each in (optimizer, *held) if not any(each is known for known in _optimizers))
+        _optimizers.extend(
+            each for each in (optimizer, *held) if not any(each is known for known in _optimizers)
+        )
         _remember_modules(optimizer)
     _steps += 1
     if (_stop_step and _steps >= _stop_step) or (_stop_s and time.monotonic() - _begun >= _stop_s):
@@ -136,7 +144,12 @@ def _remember_modules(optimizer: object) -> None:
             theirs, buffers = each.__dict__.get("_parameters") or {}, each.__dict__.get("_buffers") or {}
             first = min((order[id(p)] for p in theirs.values() if id(p) in order), default=len(order))
             if buffers or first < len(order):
-                shapes = [(name, *t.size()) for held in (theirs, buffers) for name, t in held.items() if t is not None]
+                shapes = [
+                    (name, *t.size())
+                    for held in (theirs, buffers)
+                    for name, t in held.items()
+                    if t is not None
+                ]
                 found.append(((first, type(each).__name__, repr(shapes)), each))
     _modules.extend(each for _, each in sorted(found, key=lambda pair: pair[0]))
 
@@ -145,12 +158,19 @@ def _tensors() -> list[tuple[str, str]]:
     found = []
     for module in _modules:
         held = {**module.__dict__["_parameters"], **module.__dict__["_buffers"]}
-        found += [(f"{type(module).__name__}.{name}", _hash(tensor)) for name, tensor in held.items() if tensor is not None]
+        found += [
+            (f"{type(module).__name__}.{name}", _hash(tensor))
+            for name, tensor in held.items()
+            if tensor is not None
+        ]
     for n, optimizer in enumerate(_optimizers):
         params = [p for group in optimizer.param_groups for p in group["params"]]
         for i, param in enumerate(params):
             found.append((f"optimizer {n} parameter {i}", _hash(param)))
-            found += [(f"optimizer {n} state {i} {key}", _hash(value)) for key, value in optimizer.state.get(param, {}).items()]
+            found += [
+                (f"optimizer {n} state {i} {key}", _hash(value))
+                for key, value in optimizer.state.get(param, {}).items()
+            ]
     return found
 
 
@@ -158,5 +178,12 @@ def _hash(value: object) -> str:
     import torch
     if not isinstance(value, torch.Tensor) or torch.nn.parameter.is_lazy(value):
         return repr(value)
-    flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8) if value.layout == torch.strided else value.detach().to_dense()
-    return hashlib.blake2b(memoryview(flat.numpy()), digest_size=16).hexdigest() + f" {value.dtype} {tuple(value.shape)}"
+    flat = (
+        value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        if value.layout == torch.strided
+        else value.detach().to_dense()
+    )
+    return (
+        hashlib.blake2b(memoryview(flat.numpy()), digest_size=16).hexdigest()
+        + f" {value.dtype} {tuple(value.shape)}"
+    )

@@ -1,4 +1,5 @@
-"""Who gets a gradient from a backward: recorded as a pattern over the known leaves, so that a ghost can give stand-ins to the same."""
+"""Who gets a gradient from a backward: recorded as a pattern over the known leaves, so that a ghost can give
+stand-ins to the same."""
 
 from __future__ import annotations
 
@@ -12,22 +13,32 @@ from . import stand_ins
 
 _TORCH = f"{os.sep}torch{os.sep}"
 _identity = phases.identity
-_leaves: dict = {}  # number -> weak reference to a parameter of a module or optimizer, in order of first use; dead ones go now and then
+# number -> weak reference to a parameter of a module or optimizer, in order of first use;
+# dead ones go now and then
+_leaves: dict = {}
 _known: dict = {}  # id -> number in _leaves
 _count = 0
 _odd = False  # whether some are of a class of the script's
 _purge_at = 1000
-_inputs: dict = {}  # id -> a leaf that was handed to a module since the last backward (an attack on an image, weights of functional_call)
+# id -> a leaf that was handed to a module since the last backward (an attack on an image, weights of
+# functional_call)
+_inputs: dict = {}
 _INPUTS = 1000
 _patterns: dict = {}  # pattern -> its number
 _by_number: list = []
 _last = None  # the pattern of the last backward
-_living: list = []  # weak references to the leaves that are not known to be dead; a new list each time that there are others
-_moves: dict = {}  # what `_look` gave of those before a backward and after it -> pattern, as far as it is about them
+# weak references to the leaves that are not known to be dead; a new list each time that there are others
+_living: list = []
+# what `_look` gave of those before a backward and after it -> pattern, as far as it is about them
+_moves: dict = {}
 _MOVES = 64  # kept; a training has a few
-_places: dict = {}  # (identity of the code, place in it) that backward is called from -> what `_place` gives, one for all places of a call
+# (identity of the code, place in it) that backward is called from -> what `_place` gives,
+# one for all places of a call
+_places: dict = {}
 _grads: dict = {}  # number in _leaves -> stand-in
-_sparse: dict = {}  # number in _leaves -> (sparse dimensions, whether coalesced) of those whose gradient was sparse in a new pattern
+# number in _leaves -> (sparse dimensions,
+# whether coalesced) of those whose gradient was sparse in a new pattern
+_sparse: dict = {}
 _skipped: dict = {}  # identity -> code of torch or of ours
 
 
@@ -45,7 +56,8 @@ def know(params: object) -> None:
 
 @leaves.quietly
 def _keeps_grad(p: object) -> bool:
-    """Parameters of a copy that a library has updated (MAML) are no leaves: a backward leaves them nothing, and torch warns who asks."""
+    """Parameters of a copy that a library has updated (MAML) are no leaves:
+    a backward leaves them nothing, and torch warns who asks."""
     return p.is_leaf or p.retains_grad
 
 
@@ -61,7 +73,8 @@ def _purge() -> None:
 
 
 def know_input(arg: object) -> None:
-    """An argument of a module: if it is a leaf that asks for a gradient, the next backward may give it one."""
+    """An argument of a module: if it is a leaf that asks for a gradient,
+    the next backward may give it one."""
     if not isinstance(arg, sys.modules["torch"].Tensor):
         return
     if type(arg) in _plain_kinds():
@@ -83,8 +96,10 @@ def _know_input(arg: object) -> None:
 
 
 def before(tensors: object, caller: object) -> tuple:
-    """What `after` and `stand_in` are to be told: leaves, beside the known ones, that this backward may reach, while the graph is there;
-    which of the known ones have a gradient already; and what is known of the place. `caller`: the frame that called the backward."""
+    """What `after` and `stand_in` are to be told:
+    leaves, beside the known ones, that this backward may reach, while the graph is there;
+    which of the known ones have a gradient already; and what is known of the place. `caller`:
+    the frame that called the backward."""
     place = _place(caller)
     count = place[0] = place[0] + 1
     found = _beside(tensors, place) if _inputs or place[1] or count < 4 or not count & (count - 1) else ()
@@ -96,15 +111,20 @@ def _beside(tensors: object, place: list) -> list:
     _inputs.clear()
     if place[0] < 4 or not place[0] & (place[0] - 1) or place[1]:
         handed = set(map(id, found))
-        more = [leaf for leaf in leaves.quietly(_of_graph)(tensors) if not _is_known(leaf) and id(leaf) not in handed]
+        more = [
+            leaf
+            for leaf in leaves.quietly(_of_graph)(tensors)
+            if not _is_known(leaf) and id(leaf) not in handed
+        ]
         place[1] = place[1] or bool(more)
         found += more
     return found
 
 
 def _place(frame: object) -> list:
-    """[how often a backward was called from here, whether its graphs lead to leaves that nobody knows]: outside of torch and of us. Python
-    makes an object of each frame that is asked for: the way begins where it can."""
+    """[how often a backward was called from here, whether its graphs lead to leaves that nobody knows]:
+    outside of torch and of us. Python makes an object of each frame that is asked for:
+    the way begins where it can."""
     while True:
         code = frame.f_code
         number = _identity(code)
@@ -150,15 +170,19 @@ def _pattern(living: list, had: list, has: list) -> tuple:
     then = {numbers.get(id(leaf)) for leaf, empty in zip(living, had) if not empty}  # noqa: B905 - Python 3.9
     now = {numbers[id(leaf)] for leaf, empty in zip(_living, has) if not empty}  # noqa: B905
     alive = {numbers[id(leaf)] for leaf in _living}
-    return tuple(i for i in _leaves if i in now and i not in then), tuple(i for i in _leaves if i in then and i in alive - now), ()
+    return (
+        tuple(i for i in _leaves if i in now and i not in then),
+        tuple(i for i in _leaves if i in then and i in alive - now),
+        (),
+    )
 
 
 def after(told: tuple) -> object:
-    """Whose gradient came or went with this backward: None if the same as with the last one, else the pattern's number, with the pattern if
-    it is new.
+    """Whose gradient came or went with this backward:
+    None if the same as with the last one, else the pattern's number, with the pattern if it is new.
 
-    What the backward did not change is left out, for leaves that nobody can reach any more are among it, and when the garbage collector
-    takes those is not the same in two lives."""
+    What the backward did not change is left out, for leaves that nobody can reach any more are among it, and
+    when the garbage collector takes those is not the same in two lives."""
     global _last
     found, had, living, place = told
     has = _look()
@@ -179,14 +203,18 @@ def after(told: tuple) -> object:
     number = _patterns.get(pattern)
     if number is not None:
         return number
-    sparse = _look_for_sparse({i: leaf.grad for i in pattern[0] if (leaf := _leaves[i]()) is not None}, [leaf.grad for leaf in found])
+    sparse = _look_for_sparse(
+        {i: leaf.grad for i in pattern[0] if (leaf := _leaves[i]()) is not None},
+        [leaf.grad for leaf in found],
+    )
     _sparse.update(sparse)
     return _new(pattern), pattern, tuple(sparse.items())
 
 
 def stand_in(pattern: object, told: tuple) -> None:
-    """Give gradients to those who got one at this place in the record, and take them from those who lost theirs. A ghost's graph may lead
-    to no leaves: whether it is to be looked at from this place is known from the record."""
+    """Give gradients to those who got one at this place in the record, and take them from those who lost
+    theirs. A ghost's graph may lead to no leaves:
+    whether it is to be looked at from this place is known from the record."""
     global _last
     if type(pattern) is tuple:
         _, _last, sparse = pattern
@@ -264,9 +292,13 @@ def _is_known(leaf: object) -> bool:
 
 
 def _look_for_sparse(known: dict, others: list) -> dict:
-    """{number: (sparse dimensions, whether coalesced)} of sparse gradients; a ghost can give them only to leaves that have a number."""
+    """{number: (sparse dimensions, whether coalesced)} of sparse gradients;
+    a ghost can give them only to leaves that have a number."""
     import torch
-    odd = [grad for grad in others if grad is not None] + [grad for grad in known.values() if not grad.is_sparse]
+
+    odd = [grad for grad in others if grad is not None] + [
+        grad for grad in known.values() if not grad.is_sparse
+    ]
     if any(grad.layout != torch.strided for grad in odd):
         outcome.refuse(words.SPARSE_GRAD)
     return {i: (grad.sparse_dim(), grad.is_coalesced()) for i, grad in known.items() if grad.is_sparse}
@@ -274,7 +306,11 @@ def _look_for_sparse(known: dict, others: list) -> dict:
 
 def _of_graph(tensors: object) -> list:
     """The leaves of a graph, in the order of a walk over it; at most 20,000 nodes are looked at."""
-    todo = [t.grad_fn for t in (tensors if isinstance(tensors, (list, tuple)) else (tensors,)) if getattr(t, "grad_fn", None) is not None]
+    todo = [
+        t.grad_fn
+        for t in (tensors if isinstance(tensors, (list, tuple)) else (tensors,))
+        if getattr(t, "grad_fn", None) is not None
+    ]
     seen, found, ours = set(), [], {id(t) for t in stand_ins.own_tensors()}
     while todo and len(seen) < 20_000:
         node = todo.pop()

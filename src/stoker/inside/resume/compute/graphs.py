@@ -1,5 +1,6 @@
-"""Autograd graphs at an image: which are still of use, which the script keeps but never goes back through, and the guard over those that
-a resumed life finds around itself: theirs are a ghost's, and whoever goes back through one of them ends that life.
+"""Autograd graphs at an image: which are still of use, which the script keeps but never goes back through,
+and the guard over those that a resumed life finds around itself:
+theirs are a ghost's, and whoever goes back through one of them ends that life.
 """
 
 from __future__ import annotations
@@ -18,33 +19,40 @@ from ..core import leaves, outcome, own, phases
 from ..state import walk_heap
 from . import stand_ins
 
-_get_ident, _start_thread = _thread.get_ident, _thread.start_new_thread  # before unsupported.py looks at who starts threads
+# before unsupported.py looks at who starts threads
+_get_ident, _start_thread = _thread.get_ident, _thread.start_new_thread
 _monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
 FOLDER = "graphs"  # in phases.folder: a file for each image whose graphs were let go
 _NODES = 20_000  # of the graphs at one point that are looked at; more: they count as usable
 _KEPT = 64  # usable graphs at one point that are watched; more: none is
-_UNUSED = 2  # graphs behind one name that went without a backward through them, before the next ones are expected to
-_WAIT_S = 3.0  # that long after a point with usable graphs the next is put off, unless one of them is used or let go
+# graphs behind one name that went without a backward through them, before the next ones are expected to
+_UNUSED = 2
+# that long after a point with usable graphs the next is put off, unless one of them is used or let go
+_WAIT_S = 3.0
 _FREED, _HOLDS, _EMPTY = range(3)
 _SAVED, _LEAF, _GRAD = range(3)  # kinds of tensors that a graph holds
-_NOWHERE, _PLAIN, _USABLE = range(3)  # how a graph comes to a leaf: not at all, without saved tensors, with them
+# how a graph comes to a leaf: not at all, without saved tensors, with them
+_NOWHERE, _PLAIN, _USABLE = range(3)
 _saved_names: dict = {}  # kind of node -> names of what it may save
 _unused: dict = {}  # name -> how many graphs behind it were let go without a backward
 _shown: list = []  # (kind, tensor, references to it) of the graphs that were looked at
 _trusted: list = []  # watches over the graphs that are no obstacle at this point
-_waiting: dict = {}  # token of an image -> how many of its graphs are still alive; gone when one of them was used
+# token of an image -> how many of its graphs are still alive; gone when one of them was used
+_waiting: dict = {}
 _used: set = set()  # names behind which a graph was used
 _wait_until = 0.0
 backward = None  # torch.autograd.backward, without our shield around it; set by shields.install()
-_held_by_none: dict = {}  # kind -> references to a tensor that nothing but a graph holds, once it was asked for
+# kind -> references to a tensor that nothing but a graph holds, once it was asked for
+_held_by_none: dict = {}
 
 
 def alive(seen: object) -> str:
     """The path of a tensor through whose graph a backward may still go, or "".
 
-    Nobody knows what a script will do with a graph that it keeps. But if the last few graphs behind the same name were let go unused
-    (`val_loss = criterion(model(x), y)` without no_grad), this one will be too. An image is taken then, and is of use as soon as these
-    graphs were let go (`kept`, `let_go`): a life that comes back to it does the same.
+    Nobody knows what a script will do with a graph that it keeps.
+    But if the last few graphs behind the same name were let go unused (`val_loss = criterion(model(x), y)`
+    without no_grad), this one will be too. An image is taken then, and is of use as soon as these graphs were
+    let go (`kept`, `let_go`): a life that comes back to it does the same.
     """
     global _wait_until
     _trusted.clear()
@@ -68,7 +76,8 @@ def alive(seen: object) -> str:
 
 
 def kept() -> str:
-    """For the image that is taken at this point: what `let_go` is to be asked about before the image may be used; "" if nothing."""
+    """For the image that is taken at this point:
+    what `let_go` is to be asked about before the image may be used; "" if nothing."""
     if not _trusted:
         return ""
     token = f"{phases.attempt}-{os.getpid()}-{phases.log.n}"
@@ -81,7 +90,8 @@ def kept() -> str:
 
 
 def let_go(token: str) -> bool:
-    """Whether the recorded life let all graphs go that were alive at an image, without a backward through one of them."""
+    """Whether the recorded life let all graphs go that were alive at an image,
+    without a backward through one of them."""
     return not token or os.path.exists(os.path.join(phases.folder, FOLDER, token))
 
 
@@ -92,12 +102,18 @@ def undecided() -> bool:
 
 @leaves.quietly
 def guard() -> None:
-    """The image is restored: the graphs of all tensors there are were made by a ghost, and hold its NaN in the place of what was saved.
-    Those that hold nothing are right as they are (`w.t()`, made before training); what they come to has its own guard."""
+    """The image is restored: the graphs of all tensors there are were made by a ghost, and hold its NaN in
+    the place of what was saved.
+    Those that hold nothing are right as they are (`w.t()`, made before training);
+    what they come to has its own guard."""
     import torch
     known: dict = {}
     for thing in gc.get_objects():
-        if issubclass(type(thing), torch.Tensor) and thing.grad_fn is not None and _level(thing.grad_fn, known) == _USABLE:
+        if (
+            issubclass(type(thing), torch.Tensor)
+            and thing.grad_fn is not None
+            and _level(thing.grad_fn, known) == _USABLE
+        ):
             unnumbered.register(thing.grad_fn.register_prehook, stand_ins.poison)
     _shown.clear()  # or the next image would find these tensors held by nothing of the script's
 
@@ -156,7 +172,8 @@ def _gone(name: str) -> None:
 
 
 def _look_at_one_of_ours() -> None:
-    """In a thread of its own: there no hooks of the script's for saved tensors are in force, which would be called."""
+    """In a thread of its own: there no hooks of the script's for saved tensors are in force,
+    which would be called."""
     done = _thread.allocate_lock()
     done.acquire()
     _start_thread(_look_there, (done,))
@@ -174,15 +191,17 @@ def _look() -> None:
     import torch
     with torch.inference_mode(False), torch.enable_grad():
         root = torch.ones(1, requires_grad=True).exp().exp()
-        (backward or torch.autograd.backward)(root, root.detach(), True)  # not by Tensor's: that may be the script's
+        # not by Tensor's: that may be the script's
+        (backward or torch.autograd.backward)(root, root.detach(), True)
     tensor = root.grad_fn.next_functions[0][0]._raw_saved_result.data
     _held_by_none[_SAVED] = sys.getrefcount(tensor)
     _held_by_none.update({kind: references for kind, _, references in _ends([root.grad_fn])})
 
 
 def _level(root: object, known: dict) -> int:
-    """How a backward from this node could come to a leaf. A node whose saved tensors were freed ends the way: backward raises there, in the
-    plain run too. `known`: node -> level, shared by all graphs of one point."""
+    """How a backward from this node could come to a leaf.
+    A node whose saved tensors were freed ends the way: backward raises there, in the plain run too.
+    `known`: node -> level, shared by all graphs of one point."""
     todo, states = [root], {}
     while todo:
         node = todo[-1]
@@ -215,7 +234,8 @@ def _state(node: object) -> int:
             if _holds(getattr(node, "_raw_" + name)):
                 state = _HOLDS
             elif state == _EMPTY:
-                getattr(node, name if name == "saved_tensors" else "_" + name)  # raises if there was something
+                # raises if there was something
+                getattr(node, name if name == "saved_tensors" else "_" + name)
         except RuntimeError:
             return _FREED
     return state
@@ -240,8 +260,8 @@ def _holds(saved: object) -> bool:
 
 
 def _ends(roots: list) -> list:
-    """[(kind, tensor, references to it)] where these graphs end, past what was freed too: `x.requires_grad_()` of a gradient penalty, and
-    its gradient."""
+    """[(kind, tensor, references to it)] where these graphs end, past what was freed too:
+    `x.requires_grad_()` of a gradient penalty, and its gradient."""
     known, found = set(), []
     while roots and len(known) < _NODES:
         node = roots.pop()
@@ -258,7 +278,8 @@ def _ends(roots: list) -> list:
 
 
 def _know_hidden(seen: object) -> None:
-    """What only a graph holds is no lost tensor: without the graph nobody comes to it. The heap of the walk may hold it besides."""
+    """What only a graph holds is no lost tensor: without the graph nobody comes to it.
+    The heap of the walk may hold it besides."""
     if _shown and not _held_by_none:
         _look_at_one_of_ours()
     in_heap = set(map(id, seen.heap.pick(walk_heap.TENSOR))) if _shown else ()

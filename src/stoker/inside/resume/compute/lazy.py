@@ -1,5 +1,6 @@
-"""What a call of a module makes of modules: parameters of lazy ones, and layers that a forward makes when it first knows a size. A ghost,
-which skips calls, has to make such a call, for the script goes on to use what it made.
+"""What a call of a module makes of modules: parameters of lazy ones, and layers that a forward makes when it
+first knows a size. A ghost, which skips calls, has to make such a call,
+for the script goes on to use what it made.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def _joining(real: object) -> object:
 
 
 def joins(real: object, module: object, name: str, /, *args: object, **kwargs: object) -> None:
-    """`real(module, name, ...)` gives the module a part; noted if this happens in a call, where it had none."""
+    """`real(module, name, ...)` gives the module a part;
+    noted if this happens in a call, where it had none."""
     if not phases.depth or phases.phase not in (phases.RECORD, phases.TAIL) or get_ident() != phases.main:
         real(module, name, *args, **kwargs)
         return
@@ -58,7 +60,10 @@ def joins(real: object, module: object, name: str, /, *args: object, **kwargs: o
 
 
 def _has(module: object, name: str) -> bool:
-    return any(module.__dict__.get(where, {}).get(name) is not None for where in ("_modules", "_parameters", "_buffers"))
+    return any(
+        module.__dict__.get(where, {}).get(name) is not None
+        for where in ("_modules", "_parameters", "_buffers")
+    )
 
 
 def begins() -> None:

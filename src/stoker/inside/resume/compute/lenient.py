@@ -1,5 +1,6 @@
-"""Ops that look at their inputs and raise: a ghost's NaN is no probability, and no index comes out of it. While a life is a ghost they
-get another try with inputs that they take; what they give is never seen, since every value comes from the log.
+"""Ops that look at their inputs and raise: a ghost's NaN is no probability, and no index comes out of it.
+While a life is a ghost they get another try with inputs that they take;
+what they give is never seen, since every value comes from the log.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from ...looks import isinstance
 from ..core import internals, phases
 
 OPS = """
-    binary_cross_entropy multinomial bernoulli bernoulli.p bernoulli_.Tensor normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor
-    poisson binomial _standard_gamma _sample_dirichlet nll_loss_forward nll_loss2d_forward multi_margin_loss multilabel_margin_loss_forward
-    embedding _embedding_bag _embedding_bag_forward_only gather index_select index.Tensor _index_put_impl_ index_put_ scatter.src
-    scatter.value scatter_.src scatter_.value scatter_add scatter_add_ index_add_ index_copy_ index_fill_.int_Scalar take put_ histc
-    _linalg_svd _linalg_eigh linalg_eig linalg_cholesky_ex _linalg_solve_ex linalg_inv_ex linalg_lu_factor_ex linalg_qr
+    binary_cross_entropy multinomial bernoulli bernoulli.p bernoulli_.Tensor normal.Tensor_float
+    normal.float_Tensor normal.Tensor_Tensor poisson binomial _standard_gamma _sample_dirichlet
+    nll_loss_forward nll_loss2d_forward multi_margin_loss multilabel_margin_loss_forward embedding
+    _embedding_bag _embedding_bag_forward_only gather index_select index.Tensor _index_put_impl_ index_put_
+    scatter.src scatter.value scatter_.src scatter_.value scatter_add scatter_add_ index_add_ index_copy_
+    index_fill_.int_Scalar take put_ histc _linalg_svd _linalg_eigh linalg_eig linalg_cholesky_ex
+    _linalg_solve_ex linalg_inv_ex linalg_lu_factor_ex linalg_qr
 """.split()
 _library = None
 

@@ -1,4 +1,5 @@
-"""What the shields share: the kinds of their events, the numbers of modules and optimizers, and what becomes of errors."""
+"""What the shields share: the kinds of their events, the numbers of modules and optimizers,
+and what becomes of errors."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def name_kinds() -> None:
 
 
 def known(thing: object) -> tuple:
-    """(number of a module or optimizer, in order of first use: the same in each life; a weak reference to it; notes about it)."""
+    """(number of a module or optimizer, in order of first use: the same in each life;
+    a weak reference to it; notes about it)."""
     global count
     found = _ordinals.get(_identity(thing), _UNKNOWN)
     if found[1]() is thing:
@@ -59,7 +61,10 @@ def params_of(optimizer: object) -> list:
 def modules() -> list:
     """(number, module) of those that the script has called, as far as they are still there."""
     found = ((number, reference()) for number, reference, _ in _ordinals.values())
-    return sorted(((number, each) for number, each in found if isinstance(each, stand_ins.torch_module())), key=lambda pair: pair[0])
+    return sorted(
+        ((number, each) for number, each in found if isinstance(each, stand_ins.torch_module())),
+        key=lambda pair: pair[0],
+    )
 
 
 def fenced(what: str, put: object, *args: object) -> None:
@@ -80,7 +85,8 @@ def not_put(what: str, error: Exception) -> None:
 
 
 def leaves_by_error(error: BaseException) -> None:
-    """An error leaves a shield. The script may catch it and go on; a ghost could not raise it, so no image is taken any more."""
+    """An error leaves a shield. The script may catch it and go on;
+    a ghost could not raise it, so no image is taken any more."""
     global raised
     if phases.phase in (phases.RECORD, phases.TAIL):
         raised = type(error).__name__

@@ -1,7 +1,9 @@
-"""The calls that cost something and happen inside libraries: a module, backward, a step of an optimizer, clipping. Each is one event;
-what happens inside is not logged. A ghost skips the call and hands out a stand-in of the recorded form.
+"""The calls that cost something and happen inside libraries:
+a module, backward, a step of an optimizer, clipping. Each is one event; what happens inside is not logged.
+A ghost skips the call and hands out a stand-in of the recorded form.
 
-This file says which calls these are, steps.py does so for optimizers; stand_ins.py what is handed out, gradients.py who gets a gradient.
+This file says which calls these are, steps.py does so for optimizers;
+stand_ins.py what is handed out, gradients.py who gets a gradient.
 """
 
 from __future__ import annotations
@@ -31,7 +33,14 @@ _monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real 
 
 def install() -> None:
     import torch
-    _read.update({None: torch.Tensor, torch.float32: ctypes.c_float.from_address, torch.float64: ctypes.c_double.from_address})
+
+    _read.update(
+        {
+            None: torch.Tensor,
+            torch.float32: ctypes.c_float.from_address,
+            torch.float64: ctypes.c_double.from_address,
+        }
+    )
     side_effects.install()
     parts.name_kinds()
     torch.nn.Module.__call__ = _module_call(torch.nn.Module.__call__)
@@ -73,8 +82,8 @@ def shield(real: object, name: str, *event: bool) -> object:
 
 
 def _shielded(real: object, ghost: object, record: object, *event: bool) -> object:
-    """What `real` becomes: from outside of every shield `record`, told where it is called from, is called in its place, or `ghost` while
-    this life is one. `event` is for `places.after_event`."""
+    """What `real` becomes: from outside of every shield `record`, told where it is called from, is called in
+    its place, or `ghost` while this life is one. `event` is for `places.after_event`."""
     @functools.wraps(real)
     def wrapper(*args: object, **kwargs: object) -> object:
         if phases.depth or not phases.phase or _get_ident() != phases.main:
@@ -94,16 +103,21 @@ def _shielded(real: object, ghost: object, record: object, *event: bool) -> obje
 # -- one wrapper each
 
 def _module_call(real: object) -> object:
-    """As `_shielded`, flat: modules are called inside of modules, and each further call is felt at steps of 300 us.
+    """As `_shielded`, flat: modules are called inside of modules,
+    and each further call is felt at steps of 300 us.
 
-    A call that is in all that can be seen as the last one of this module from this place leaves the same event: it is put down as it was
-    (`last`) without working it out again. Whatever is otherwise goes the long way, which `_put_module` is."""
+    A call that is in all that can be seen as the last one of this module from this place leaves the same
+    event: it is put down as it was (`last`) without working it out again.
+    Whatever is otherwise goes the long way, which `_put_module` is."""
     kind, log = kinds["module"], phases.log
     append, append_value, record = log.append, log.append_value, phases.RECORD
     within = inspect.unwrap(real, stop=lambda f: not _is_of_the_clock(f))  # torch's own
     tensor, hooks = _read[None], sys.modules["torch.utils.hooks"].RemovableHandle
     left, looked, joined, instead = side_effects.left, side_effects.looked, lazy.joined, lazy.instead
-    transform_level, forward_ad = sys.modules["torch"]._C._functorch.maybe_current_level, sys.modules["torch"].autograd.forward_ad
+    transform_level, forward_ad = (
+        sys.modules["torch"]._C._functorch.maybe_current_level,
+        sys.modules["torch"].autograd.forward_ad,
+    )
 
     @functools.wraps(real)
     def wrapper(self: object, *args: object, **kwargs: object) -> object:
@@ -122,14 +136,35 @@ def _module_call(real: object) -> object:
         spot = phases.enter(_getframe(1))
         try:
             last = spot.last.get(_identity(self))
-            if (last is not None and last[0]() is self and hooks.next_id == last[1] and args and type(args[0]) is tensor
-                    and phases.phase == record and not (left or looked or joined or instead)):
+            if (
+                last is not None
+                and last[0]() is self
+                and hooks.next_id == last[1]
+                and args
+                and type(args[0]) is tensor
+                and phases.phase == record
+                and not (left or looked or joined or instead)
+            ):
                 side_effects.numbers, side_effects.steps = last[1], 0
                 out = real(self, *args, **kwargs)
-                if (type(out) is tensor and not (left or joined or lazy.made or side_effects.steps) and hooks.next_id == last[1]
-                        and phases.phase == record and (out.shape, out.dtype, out.layout, out.is_cpu or out.device, out.requires_grad,
-                                                        out.is_leaf, out.stride()) == last[2]
-                        and transform_level() is None and forward_ad._current_level < 0):
+                if (
+                    type(out) is tensor
+                    and not (left or joined or lazy.made or side_effects.steps)
+                    and hooks.next_id == last[1]
+                    and phases.phase == record
+                    and (
+                        out.shape,
+                        out.dtype,
+                        out.layout,
+                        out.is_cpu or out.device,
+                        out.requires_grad,
+                        out.is_leaf,
+                        out.stride(),
+                    )
+                    == last[2]
+                    and transform_level() is None
+                    and forward_ad._current_level < 0
+                ):
                     for arg in args:
                         if arg is out or type(arg) is not tensor or arg.requires_grad:
                             break
@@ -179,7 +214,13 @@ def _put_module(kind: int, module: object, asked: tuple, out: object, spot: obje
     if side_effects.told(module, out, args) and plain and entry is not None and phases.phase == phases.RECORD:
         if len(spot.last) > _LAST:
             spot.last.clear()
-        spot.last[_identity(module)] = (known(module)[1], side_effects.numbers, stand_ins.key_of(out), value, entry)
+        spot.last[_identity(module)] = (
+            known(module)[1],
+            side_effects.numbers,
+            stand_ins.key_of(out),
+            value,
+            entry,
+        )
 
 
 def _told(module: object, args: tuple, out: object, given: dict | None) -> object:
@@ -198,7 +239,9 @@ def _module_stand_in(module: object, args: tuple, value: object) -> object:
     try:
         number, form = (value >> 32, value & 0xFFFFFFFF) if type(value) is int else value[:2]
         if ordinal(module) != number:
-            outcome.diverged(words.OTHER_MODULE.format(then=number, now=ordinal(module), type=type(module).__name__))
+            outcome.diverged(
+                words.OTHER_MODULE.format(then=number, now=ordinal(module), type=type(module).__name__)
+            )
         if form != "is":
             for arg in args:
                 gradients.know_input(arg)
@@ -210,7 +253,8 @@ def _module_stand_in(module: object, args: tuple, value: object) -> object:
 
 
 def _parts(out: object, given: dict | None) -> list | None:
-    """(key, form; None if it was there before) of what stands in the dictionary that a module was given, and gives back; None of others."""
+    """(key, form; None if it was there before) of what stands in the dictionary that a module was given, and
+    gives back; None of others."""
     table = None if given is None else _table(out)
     if table is None or not leaves.all_plain(table):
         return None
@@ -218,7 +262,8 @@ def _parts(out: object, given: dict | None) -> list | None:
     for key, value in table.items():
         try:
             found.append((key, None if key in given and given[key] is value else template(value)))
-        except stand_ins.NotUnderstood:  # as long as the script does nothing with it in its loop, it need not be there
+        except stand_ins.NotUnderstood:
+            # as long as the script does nothing with it in its loop, it need not be there
             found.append((key, None))
     return found
 
@@ -236,7 +281,8 @@ def _filled(given: object, parts: list | None) -> object:
 
 
 def _table(thing: object) -> dict | None:
-    """A dictionary, or the one within a dictionary written in Python (BatchEncoding of transformers); None of others."""
+    """A dictionary, or the one within a dictionary written in Python (BatchEncoding of transformers);
+    None of others."""
     kind = type(thing)
     if kind is dict:
         return thing
@@ -260,9 +306,15 @@ def _backward(real: object) -> object:
             if phases.phase == phases.GHOST:
                 return _ghost_backward(tensors, caller)
             try:
-                reach, loss, looked = gradients.before(tensors, caller), _bits(tensors), side_effects.backward_begins(modules, parts.count)
+                reach, loss, looked = (
+                    gradients.before(tensors, caller),
+                    _bits(tensors),
+                    side_effects.backward_begins(modules, parts.count),
+                )
             except Exception as e:
-                outcome.broke(e)  # the real one is called behind this handler: what it raises is not raised while handling a fault of ours
+                # the real one is called behind this handler:
+                # what it raises is not raised while handling a fault of ours
+                outcome.broke(e)
             out = real(tensors, *args, **kwargs)
             if phases.phase:
                 try:

@@ -1,7 +1,8 @@
-"""What a module's call leaves behind, so that a ghost, which skips the call, finds it too: what it sets in attributes of modules
-(`self.loss = ...` in forward, as in the tutorial on style transfer), what it and hooks write elsewhere (call_writes.py), how many steps of
-optimizers it made, and how far torch has counted the hooks that were registered in it: a life that went on with a smaller number could give
-that of a hook that is there to another one.
+"""What a module's call leaves behind, so that a ghost, which skips the call, finds it too:
+what it sets in attributes of modules (`self.loss = ...` in forward, as in the tutorial on style transfer),
+what it and hooks write elsewhere (call_writes.py), how many steps of optimizers it made, and how far torch
+has counted the hooks that were registered in it:
+a life that went on with a smaller number could give that of a hook that is there to another one.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ _NOTHING = object()
 steps = 0  # of optimizers, made within the call that is going on or was the last
 left: dict = {}  # (id of a module, name) -> (module, name, value): set in the call that is going on
 _places = looks.WeakKeys()  # module that the script calls -> {id of one in it: the names that lead there}
-_writers: dict = {}  # id of a module that the script calls -> (how far hooks were counted, a weak reference, its call_writes.Writers)
+# id of a module that the script calls -> (how far hooks were counted, a weak reference, its
+# call_writes.Writers)
+_writers: dict = {}
 _UNKNOWN = (-1, None, None)
 _touched: dict = {}  # id of a module -> (a weak reference, names of the attributes that were set in calls)
 _UNTOUCHED = (lambda: None, frozenset())
-_backward = (None, None, None)  # how far hooks were counted, how many modules were called, the call_writes.Writers of a backward then
+# how far hooks were counted, how many modules were called, the call_writes.Writers of a backward then
+_backward = (None, None, None)
 _set: list = []  # torch's own __setattr__
 _kind = -1  # of our events
 _handle: object = None  # torch's class of what registering a hook gives
@@ -81,7 +85,8 @@ def _touch(module: object, name: str) -> None:
 
 
 def moved() -> list:
-    """[(owner, name)] of what calls were seen to change, each of them: attributes of modules, and what hooks and forwards write to."""
+    """[(owner, name)] of what calls were seen to change, each of them:
+    attributes of modules, and what hooks and forwards write to."""
     modules = [(known(), names) for known, names in _touched.values()]
     pairs = [(module, name) for module, names in modules if module is not None for name in names]
     for writers in [*(each for _, of, each in _writers.values() if of() is not None), _backward[2]]:
@@ -112,8 +117,8 @@ def begins(root: object) -> None:
 
 
 def told(root: object, out: object, args: tuple) -> bool:
-    """A module was called: log what it left behind. `out`: what it gave, `args`: what it was given. True if nothing was, and nothing that
-    runs in it is known to write."""
+    """A module was called: log what it left behind. `out`: what it gave, `args`: what it was given.
+    True if nothing was, and nothing that runs in it is known to write."""
     now = _handle.next_id
     if not left and not looked and now == numbers and not steps:
         return not _writers_of(root)
@@ -126,7 +131,8 @@ def told(root: object, out: object, args: tuple) -> bool:
 
 
 def _forms(roots: list) -> tuple:
-    """(words that lead to a module, name, form) of the attributes in `left`. `roots`: [(words, module that the script calls)]."""
+    """(words that lead to a module, name, form) of the attributes in `left`. `roots`:
+    [(words, module that the script calls)]."""
     forms = []
     for owner, name, new in list(left.values()):
         places = ((*words, *place) for words, root in roots if (place := _place(root, owner)) is not None)
@@ -147,10 +153,18 @@ def put(changes: tuple, forms: tuple = (), hooks: int | None = None, made: int =
 
 
 def _compared(value: tuple) -> tuple:
-    """Times and the like may be among the plain values: a tail compares what was written where, and the forms."""
+    """Times and the like may be among the plain values:
+    a tail compares what was written where, and the forms."""
     hooks, forms, changes, made = value
-    return hooks, made, [(*where, _bare(form)) for *where, form in forms], [
-        (key, what, names, [*map(_bare, written_forms)], gone) for key, what, names, written_forms, gone in changes]
+    return (
+        hooks,
+        made,
+        [(*where, _bare(form)) for *where, form in forms],
+        [
+            (key, what, names, [*map(_bare, written_forms)], gone)
+            for key, what, names, written_forms, gone in changes
+        ],
+    )
 
 
 def _bare(form: object) -> object:
@@ -188,7 +202,8 @@ def _set_again(owner: object, *words: object) -> None:
 
 
 def _writers_of(root: object) -> call_writes.Writers:
-    """The script's own code that its call runs: hooks and forwards. Looked for anew when there are other hooks."""
+    """The script's own code that its call runs: hooks and forwards.
+    Looked for anew when there are other hooks."""
     count, of, writers = _writers.get(id(root), _UNKNOWN)
     if count != _handle.next_id or of() is not root:
         if len(_writers) > MODULES:  # a script that makes a module for each step
@@ -201,7 +216,8 @@ def _writers_of(root: object) -> call_writes.Writers:
 
 
 def backward_begins(roots: object, count: int) -> list:
-    """Before a backward: what its hooks may write to, as it is. `roots()`: [(number, module that the script calls)], of so many."""
+    """Before a backward: what its hooks may write to, as it is. `roots()`:
+    [(number, module that the script calls)], of so many."""
     left.clear()
     if _handle.next_id == _backward[0] and count == _backward[1] and not _backward[2]:
         return ()
@@ -253,5 +269,7 @@ def load(hooks: int, _store: object = None) -> None:
 def _place(root: object, owner: object) -> tuple | None:
     known = _places.get(root)
     if known is None or id(owner) not in known:
-        known = _places[root] = {id(module): tuple(filter(None, name.split("."))) for name, module in looks.named_modules(root)}
+        known = _places[root] = {
+            id(module): tuple(filter(None, name.split("."))) for name, module in looks.named_modules(root)
+        }
     return known.get(id(owner))

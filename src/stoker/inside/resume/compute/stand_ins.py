@@ -1,8 +1,11 @@
-"""What a shielded call gave back, as a value of the log (its template), and what a ghost gets in its place (a stand-in).
+"""What a shielded call gave back, as a value of the log (its template),
+and what a ghost gets in its place (a stand-in).
 
-A stand-in has the form of the real thing: tree, shapes, strides, types, device, whether it asks for gradients. Its floats are NaN, so
-that a value which leaks past the log shows; its integers are those of the first such output, so that the script can index with them.
-Backward through a stand-in, once the real tensors are back, would be a graph from before the image: it ends this life.
+A stand-in has the form of the real thing: tree, shapes, strides, types, device, whether it asks for
+gradients. Its floats are NaN, so that a value which leaks past the log shows;
+its integers are those of the first such output, so that the script can index with them.
+Backward through a stand-in, once the real tensors are back, would be a graph from before the image:
+it ends this life.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ class NotUnderstood(outcome.Obstacle):
 
 
 def template(out: object, *more: object) -> object:
-    """The value for the log. The first of its kind comes with a full description; `more` keeps apart what looks the same."""
+    """The value for the log. The first of its kind comes with a full description;
+    `more` keeps apart what looks the same."""
     if not _torch:
         _know_torch()
     tensor, transform_level, forward_ad = _torch
@@ -99,7 +103,11 @@ def _quick_key(out: object, tensor: type) -> object:
         return key_of(out)
     if kind in (tuple, list) and len(out) < 9:
         keys = [key_of(each) for each in out if type(each) is tensor]
-        return (kind, *keys) if keys and len(keys) == len(out) and len({id(each) for each in out}) == len(out) else None
+        return (
+            (kind, *keys)
+            if keys and len(keys) == len(out) and len({id(each) for each in out}) == len(out)
+            else None
+        )
     return None
 
 
@@ -118,7 +126,8 @@ def forget() -> None:
 
 @quietly
 def _describe(out: object) -> tuple:
-    """(structure, plain leaves, tensors): the structure is made of tuples and text and equal for equal forms."""
+    """(structure, plain leaves, tensors):
+    the structure is made of tuples and text and equal for equal forms."""
     walk = _Describer()
     return walk.form(out), walk.leaves, walk.tensors
 
@@ -171,18 +180,37 @@ class _Describer:
     def _tensor(self, t: object, kind: type, torch: object) -> tuple:
         if id(t) in self._seen:
             return ("=", self._seen[id(t)])
-        if t.layout != torch.strided or t.is_conj() or t.is_neg() or t.is_quantized or not _is_whole(t, kind, torch):
+        if (
+            t.layout != torch.strided
+            or t.is_conj()
+            or t.is_neg()
+            or t.is_quantized
+            or not _is_whole(t, kind, torch)
+        ):
             raise NotUnderstood(f"{kind.__name__} ({t.layout})")
         self._seen[id(t)] = len(self.tensors)
         self.tensors.append(t)
-        form = ("T", str(t.dtype)[6:], tuple(t.shape), tuple(t.stride()), str(t.device), t.requires_grad, t.is_leaf)
+        form = (
+            "T",
+            str(t.dtype)[6:],
+            tuple(t.shape),
+            tuple(t.stride()),
+            str(t.device),
+            t.requires_grad,
+            t.is_leaf,
+        )
         if kind in (torch.Tensor, torch.nn.Parameter):
             return form
         return ("k", *_name(kind), form, *[self.form(each) for pair in vars(t).items() for each in pair])
 
     def _numpy(self, o: object, kind: type) -> tuple:
         import numpy
-        if (kind is numpy.ndarray or isinstance(o, numpy.generic)) and not o.dtype.hasobject and o.nbytes <= CONTENT_MAX:
+
+        if (
+            (kind is numpy.ndarray or isinstance(o, numpy.generic))
+            and not o.dtype.hasobject
+            and o.nbytes <= CONTENT_MAX
+        ):
             self.leaves.append(log.pack(numpy.asarray(o)))
             return ("a",) if kind is numpy.ndarray else ("s",)
         raise NotUnderstood(kind.__name__)
@@ -197,7 +225,8 @@ class _Describer:
         return ("o", *_name(kind), *[self.form(each) for pair in vars(o).items() for each in pair])
 
     def _reduced(self, o: object, kind: type) -> tuple:
-        """As it would be sent by a worker: what is called with what, and the state that is put in then. It may lead back to itself."""
+        """As it would be sent by a worker: what is called with what, and the state that is put in then.
+        It may lead back to itself."""
         if id(o) in self._made:
             return ("@", self._made[id(o)])
         try:
@@ -208,24 +237,34 @@ class _Describer:
                 state is None or isinstance(state, dict) or hasattr(kind, "__setstate__")):
             raise NotUnderstood(f"{kind.__module__}.{kind.__qualname__}")
         self._held += o, args, state
-        begins = ("x", "function", "copyreg", "__newobj__") if make is copyreg.__newobj__ else self.form(make), self.form(args)
+        begins = (
+            ("x", "function", "copyreg", "__newobj__") if make is copyreg.__newobj__ else self.form(make),
+            self.form(args),
+        )
         self._made[id(o)] = len(self._made)
         return ("r", *begins, self.form(state))
 
 
 def _is_whole(t: object, kind: type, torch: object) -> bool:
-    """Whether numbers and attributes are all that there is of a tensor: its class only says what operations make of it (`MetaTensor` of
+    """Whether numbers and attributes are all that there is of a tensor:
+    its class only says what operations make of it (`MetaTensor` of
     MONAI, boxes and masks of torchvision), and it asks for no gradient itself."""
     if kind in (torch.Tensor, torch.nn.Parameter):
         return True
-    plain = kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__ and kind.__basicsize__ == torch.Tensor.__basicsize__
+    plain = (
+        kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+        and kind.__basicsize__ == torch.Tensor.__basicsize__
+    )
     return plain and not (t.requires_grad and t.is_leaf)
 
 
 def _says_how(kind: type) -> bool:
-    """Whether a class of a library has a way of its own to be sent: a path, a date, a batch of graphs. One of the script's may count how
-    often it is asked."""
-    own = any(getattr(kind, word, None) is not getattr(object, word, None) for word in ("__reduce__", "__reduce_ex__", "__getstate__"))
+    """Whether a class of a library has a way of its own to be sent: a path, a date, a batch of graphs.
+    One of the script's may count how often it is asked."""
+    own = any(
+        getattr(kind, word, None) is not getattr(object, word, None)
+        for word in ("__reduce__", "__reduce_ex__", "__getstate__")
+    )
     return own and not is_user_module(kind.__module__, sys.modules.get(kind.__module__))
 
 
@@ -252,7 +291,8 @@ def _class(module: str, name: str) -> type:
 
 @quietly
 def _content(t: object) -> object:
-    """The bytes of an integer tensor, None for what is filled with NaN, and for what is too big (filled with zeros)."""
+    """The bytes of an integer tensor, None for what is filled with NaN,
+    and for what is too big (filled with zeros)."""
     import torch
     if t.is_floating_point() or t.is_complex() or t.numel() * t.element_size() > CONTENT_MAX:
         return None

@@ -1,5 +1,5 @@
-"""The steps of optimizers as events, and the closures that they call back. A ghost makes no step: it finds the state that the recorded one
-made, as stand-ins, and calls a closure as often as it was called.
+"""The steps of optimizers as events, and the closures that they call back. A ghost makes no step:
+it finds the state that the recorded one made, as stand-ins, and calls a closure as often as it was called.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ from .stand_ins import build, template
 
 _get_ident, _getframe = _thread.get_ident, sys._getframe
 _monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
-_stepping = False  # within the call of a module: an optimizer whose step calls that of another one makes one step
+# within the call of a module: an optimizer whose step calls that of another one makes one step
+_stepping = False
 
 
 def install() -> None:
     """Once torch is imported."""
     import torch
-    torch.optim.Optimizer.profile_hook_step = staticmethod(_step_hook(torch.optim.Optimizer.profile_hook_step))
+
+    torch.optim.Optimizer.profile_hook_step = staticmethod(
+        _step_hook(torch.optim.Optimizer.profile_hook_step)
+    )
     rewrap_steps(torch.optim)
 
 
@@ -84,7 +88,8 @@ def _with_closure(closure: object, args: tuple, kwargs: dict, at: int) -> tuple:
 
 
 def _step_within(real: object, optimizer: object, args: tuple, kwargs: dict) -> object:
-    """A step that the call of a module makes; a step of its own that calls that of another optimizer is one."""
+    """A step that the call of a module makes;
+    a step of its own that calls that of another optimizer is one."""
     global _stepping
     if not phases.depth or _stepping or _get_ident() != phases.main:
         return real(optimizer, *args, **kwargs)
@@ -98,7 +103,8 @@ def _step_within(real: object, optimizer: object, args: tuple, kwargs: dict) -> 
 
 
 def _place_of_closure(step: object) -> int:
-    """Which argument of an optimizer's step it is; -1: none. Optimizers of the script's own may take others, or others before it."""
+    """Which argument of an optimizer's step it is; -1: none.
+    Optimizers of the script's own may take others, or others before it."""
     for n, (name, parameter) in enumerate(list(inspect.signature(step).parameters.items())[1:]):
         if name == "closure" or parameter.kind is parameter.VAR_POSITIONAL:
             return n
@@ -153,7 +159,10 @@ def _keys(optimizer: object) -> int:
 
 def _by_number(optimizer: object) -> dict:
     numbers = {id(p): i for i, p in enumerate(params_of(optimizer))}
-    return {numbers.get(id(key), key): dict(entry) if isinstance(entry, dict) else entry for key, entry in optimizer.state.items()}
+    return {
+        numbers.get(id(key), key): dict(entry) if isinstance(entry, dict) else entry
+        for key, entry in optimizer.state.items()
+    }
 
 
 def _ghost_step(optimizer: object, closure: object, results: list) -> object:
@@ -164,7 +173,9 @@ def _ghost_step(optimizer: object, closure: object, results: list) -> object:
         with torch.enable_grad():
             _outside(closure, results)
     try:
-        described = build(log.take(kinds["optimizer state"])) if log.peek() == kinds["optimizer state"] else {}
+        described = (
+            build(log.take(kinds["optimizer state"])) if log.peek() == kinds["optimizer state"] else {}
+        )
         what = log.take(kinds["step"])
         number = what if type(what) is int else what[0]
         now, _, notes = known(optimizer)

@@ -1,5 +1,6 @@
-"""torch.func: a call of what `vmap`, `grad` and the like have made is one event as a whole. What passes through it inside are torch's
-wrappers around tensors, which hold no memory of their own. And functional_call, whose tensors no module keeps.
+"""torch.func: a call of what `vmap`, `grad` and the like have made is one event as a whole.
+What passes through it inside are torch's wrappers around tensors, which hold no memory of their own.
+And functional_call, whose tensors no module keeps.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ from ..core import phases
 from ..state import reachability
 from . import gradients
 
-_MAKERS = {"vmap": False, "grad": True, "grad_and_value": True, "jacrev": True, "jacfwd": True, "hessian": True, "functionalize": False}
+_MAKERS = {
+    "vmap": False,
+    "grad": True,
+    "grad_and_value": True,
+    "jacrev": True,
+    "jacfwd": True,
+    "hessian": True,
+    "functionalize": False,
+}
 _CALLS = ("jvp", "vjp", "linearize")
 
 

@@ -1,7 +1,10 @@
-"""Every value that Python takes out of a tensor: while recording it goes into the log, as a ghost it comes out of it.
+"""Every value that Python takes out of a tensor:
+while recording it goes into the log, as a ghost it comes out of it.
 
-Numbers pass one choke point, the kernel of aten::_local_scalar_dense, whoever asks and however; arrays, lists and texts have one each.
-Ops whose output shape depends on the data are found by their tag in torch, and replaced as kernels too, so that every way to them is
+Numbers pass one choke point, the kernel of aten::_local_scalar_dense, whoever asks and however;
+arrays, lists and texts have one each.
+Ops whose output shape depends on the data are found by their tag in torch, and replaced as kernels too, so
+that every way to them is
 covered: a ghost gets a stand-in of the recorded shape.
 """
 
@@ -20,8 +23,15 @@ from ..world import rng
 _get_ident, _getframe = _thread.get_ident, sys._getframe
 BIG = 64 << 20  # bytes of one array that may go into the log
 _DEVICES = ("CPU", "CUDA")
-# tagged, but not to be replaced: masks in `index` are turned into positions by nonzero; the loss has the shape that its lists say
-_NOT_SHAPED = ("aten::_local_scalar_dense", "aten::equal", "aten::index.Tensor", "aten::_ctc_loss", "aten::_ctc_loss.Tensor")
+# tagged, but not to be replaced: masks in `index` are turned into positions by nonzero; the loss has the
+# shape that its lists say
+_NOT_SHAPED = (
+    "aten::_local_scalar_dense",
+    "aten::equal",
+    "aten::index.Tensor",
+    "aten::_ctc_loss",
+    "aten::_ctc_loss.Tensor",
+)
 _library = None  # keeps the kernels registered
 
 
@@ -62,10 +72,17 @@ def install() -> None:
 
 
 def shaped_by_data() -> list:
-    """Names of the ops of aten with kernels of their own whose output shape depends on the data, by their tag."""
+    """Names of the ops of aten with kernels of their own whose output shape depends on the data,
+    by their tag."""
     import torch
-    tag, wanted = torch.Tag.dynamic_output_shape, [name for name in internals.aten_names()
-                                                   if name.startswith("aten::") and name not in _NOT_SHAPED and not name.endswith("out")]
+    tag, wanted = (
+        torch.Tag.dynamic_output_shape,
+        [
+            name
+            for name in internals.aten_names()
+            if name.startswith("aten::") and name not in _NOT_SHAPED and not name.endswith("out")
+        ],
+    )
     return [name for name in wanted if tag in internals.tags_of(name) and internals.has_kernel(name, "CPU")]
 
 
@@ -115,7 +132,9 @@ def _shaped_kernel(name: str, real: object) -> object:
         try:
             out = real(*args, **kwargs)
             try:
-                value = stand_ins.template(out, name, tuple(tuple(a.shape) for a in args if hasattr(a, "shape")))
+                value = stand_ins.template(
+                    out, name, tuple(tuple(a.shape) for a in args if hasattr(a, "shape"))
+                )
                 phases.log.put(kind, value)
             except Exception as e:
                 outcome.broke(e)
@@ -149,7 +168,8 @@ def _wrap(owner: object, name: str, event: str) -> None:
 
 
 def _wrap_numpy(tensor: type) -> None:
-    """`numpy()` hands out the tensor's own memory: a ghost gets that memory too, with the recorded content in it."""
+    """`numpy()` hands out the tensor's own memory:
+    a ghost gets that memory too, with the recorded content in it."""
     real, kind = tensor.numpy, phases.log.kind("numpy")
 
     @functools.wraps(real)
@@ -200,8 +220,8 @@ def _forbid(owner: type, name: str) -> None:
 
 
 def _wrap_parts(storage: type) -> None:
-    """A byte of a storage is a value. A part of a file that was mapped is a storage of its own (safetensors reads so); of any other it is
-    the same memory under a second name, which is not followed."""
+    """A byte of a storage is a value. A part of a file that was mapped is a storage of its own (safetensors
+    reads so); of any other it is the same memory under a second name, which is not followed."""
     real_map, real_part, kind = storage.from_file, storage.__getitem__, phases.log.kind("byte")
     mapped: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # id -> what `from_file` gave
 

@@ -1,35 +1,59 @@
-"""What lies on a frame's value stack, told from its bytecode alone: intermediate values of an expression can hold tensors that no name
-reaches, so an image is only taken where there are none. CPython 3.9 to 3.13; what is not understood counts as an intermediate value.
+"""What lies on a frame's value stack, told from its bytecode alone:
+intermediate values of an expression can hold tensors that no name reaches, so an image is only taken where
+there are none. CPython 3.9 to 3.13; what is not understood counts as an intermediate value.
 """
 
 from __future__ import annotations
 
 import dis
 
-_LOADS = frozenset("""
-    LOAD_CONST LOAD_FAST LOAD_GLOBAL LOAD_NAME LOAD_DEREF LOAD_CLASSDEREF LOAD_CLOSURE PUSH_NULL LOAD_FAST_CHECK
-    LOAD_FAST_AND_CLEAR LOAD_FAST_LOAD_FAST LOAD_BUILD_CLASS LOAD_ASSERTION_ERROR LOAD_FROM_DICT_OR_GLOBALS
-    LOAD_FROM_DICT_OR_DEREF LOAD_LOCALS LOAD_SMALL_INT LOAD_COMMON_CONSTANT
-""".split())
+_LOADS = frozenset(
+    """
+    LOAD_CONST LOAD_FAST LOAD_GLOBAL LOAD_NAME LOAD_DEREF LOAD_CLASSDEREF LOAD_CLOSURE PUSH_NULL
+    LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR LOAD_FAST_LOAD_FAST LOAD_BUILD_CLASS LOAD_ASSERTION_ERROR
+    LOAD_FROM_DICT_OR_GLOBALS LOAD_FROM_DICT_OR_DEREF LOAD_LOCALS LOAD_SMALL_INT LOAD_COMMON_CONSTANT
+""".split()
+)
 # take from the stack and put nothing on it
-_POPS = frozenset("""
-    POP_TOP STORE_FAST STORE_GLOBAL STORE_NAME STORE_DEREF STORE_ATTR STORE_SUBSCR STORE_SLICE STORE_FAST_STORE_FAST DELETE_FAST
-    DELETE_NAME DELETE_GLOBAL DELETE_DEREF DELETE_ATTR DELETE_SUBSCR RETURN_VALUE RETURN_CONST POP_BLOCK SETUP_FINALLY
-    SETUP_ASYNC_WITH NOP RESUME CACHE EXTENDED_ARG MAKE_CELL COPY_FREE_VARS KW_NAMES PRECALL JUMP_FORWARD JUMP_BACKWARD
-    JUMP_BACKWARD_NO_INTERRUPT JUMP_ABSOLUTE LIST_APPEND SET_ADD MAP_ADD LIST_EXTEND SET_UPDATE DICT_UPDATE DICT_MERGE END_FOR
-    POP_EXCEPT SETUP_ANNOTATIONS GEN_START RETURN_GENERATOR RAISE_VARARGS RERAISE PRINT_EXPR IMPORT_STAR ASYNC_GEN_WRAP POP_ITER
-    NOT_TAKEN
-""".split())
-_CALLS = frozenset("""
-    CALL CALL_FUNCTION CALL_METHOD CALL_FUNCTION_KW CALL_KW CALL_FUNCTION_EX LOAD_ATTR BINARY_OP COMPARE_OP BINARY_SUBSCR
-    FOR_ITER SEND UNARY_NOT GET_ITER CONTAINS_OP
-""".split())
-_ENDS = frozenset("""
-    RETURN_VALUE RETURN_CONST RAISE_VARARGS RERAISE JUMP_FORWARD JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT JUMP_ABSOLUTE
-""".split())
-_CLEAN = frozenset((*_LOADS, "GET_ITER", "GET_YIELD_FROM_ITER", "BEFORE_WITH", "SETUP_WITH", "LOAD_METHOD", "LOAD_ATTR", "PUSH_EXC_INFO"))
+_POPS = frozenset(
+    """
+    POP_TOP STORE_FAST STORE_GLOBAL STORE_NAME STORE_DEREF STORE_ATTR STORE_SUBSCR STORE_SLICE
+    STORE_FAST_STORE_FAST DELETE_FAST DELETE_NAME DELETE_GLOBAL DELETE_DEREF DELETE_ATTR DELETE_SUBSCR
+    RETURN_VALUE RETURN_CONST POP_BLOCK SETUP_FINALLY SETUP_ASYNC_WITH NOP RESUME CACHE EXTENDED_ARG MAKE_CELL
+    COPY_FREE_VARS KW_NAMES PRECALL JUMP_FORWARD JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT JUMP_ABSOLUTE
+    LIST_APPEND SET_ADD MAP_ADD LIST_EXTEND SET_UPDATE DICT_UPDATE DICT_MERGE END_FOR POP_EXCEPT
+    SETUP_ANNOTATIONS GEN_START RETURN_GENERATOR RAISE_VARARGS RERAISE PRINT_EXPR IMPORT_STAR ASYNC_GEN_WRAP
+    POP_ITER NOT_TAKEN
+""".split()
+)
+_CALLS = frozenset(
+    """
+    CALL CALL_FUNCTION CALL_METHOD CALL_FUNCTION_KW CALL_KW CALL_FUNCTION_EX LOAD_ATTR BINARY_OP COMPARE_OP
+    BINARY_SUBSCR FOR_ITER SEND UNARY_NOT GET_ITER CONTAINS_OP
+""".split()
+)
+_ENDS = frozenset(
+    """
+    RETURN_VALUE RETURN_CONST RAISE_VARARGS RERAISE JUMP_FORWARD JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT
+    JUMP_ABSOLUTE
+""".split()
+)
+_CLEAN = frozenset(
+    (
+        *_LOADS,
+        "GET_ITER",
+        "GET_YIELD_FROM_ITER",
+        "BEFORE_WITH",
+        "SETUP_WITH",
+        "LOAD_METHOD",
+        "LOAD_ATTR",
+        "PUSH_EXC_INFO",
+    )
+)
 # put one more on the stack and leave what is there; so do displays that begin empty: `losses = []`
-_PUSHES = frozenset("IMPORT_FROM GET_LEN GET_ANEXT MATCH_MAPPING MATCH_SEQUENCE MATCH_KEYS WITH_EXCEPT_START".split())
+_PUSHES = frozenset(
+    "IMPORT_FROM GET_LEN GET_ANEXT MATCH_MAPPING MATCH_SEQUENCE MATCH_KEYS WITH_EXCEPT_START".split()
+)
 _ROTATES = {"ROT_TWO": 2, "ROT_THREE": 3, "ROT_FOUR": 4}
 _read: dict = {}  # id of a code -> (the code, what was read from it)
 
@@ -40,13 +64,22 @@ class _Read:
     def __init__(self, code: object) -> None:
         self.instructions = list(dis.get_instructions(code))
         self.index = {ins.offset: i for i, ins in enumerate(self.instructions)}
-        for offset in range(0, len(code.co_code), 2):  # a frame that calls stands in the cache behind its instruction
+        # a frame that calls stands in the cache behind its instruction
+        for offset in range(0, len(code.co_code), 2):
             self.index.setdefault(offset, self.index.get(offset - 2, 0))
         self.stacks: dict = {}
         self.loops = {ins.argval for ins in self.instructions if _jumps(ins) and ins.argval <= ins.offset}
         self._run([(0, ())])
-        for entry in getattr(dis.Bytecode(code), "exception_entries", ()):  # Python 3.11 and newer; before, blocks are jumps
-            below = next((s for at, s in self.stacks.items() if entry.start <= at < entry.end and len(s) >= entry.depth), None)
+        # Python 3.11 and newer; before, blocks are jumps
+        for entry in getattr(dis.Bytecode(code), "exception_entries", ()):
+            below = next(
+                (
+                    s
+                    for at, s in self.stacks.items()
+                    if entry.start <= at < entry.end and len(s) >= entry.depth
+                ),
+                None,
+            )
             kept = ("?",) * entry.depth if below is None else below[:entry.depth]
             self._run([(entry.target, kept + ("?",) * (1 + entry.lasti))])
 
@@ -77,12 +110,14 @@ def _either(one: tuple, other: tuple) -> tuple:
 
 
 def holds_values(frame: object, at_line: bool) -> bool:
-    """Whether intermediate values lie on this frame's stack: at the start of a line, or while a call that it makes is running."""
+    """Whether intermediate values lie on this frame's stack:
+    at the start of a line, or while a call that it makes is running."""
     return _held(frame, at_line) != []
 
 
 def collects(frame: object) -> bool:
-    """Whether all that lies there is one list that is being made, as by the call of a comprehension: `[train(k) for k in folds]`."""
+    """Whether all that lies there is one list that is being made, as by the call of a comprehension:
+    `[train(k) for k in folds]`."""
     return _held(frame, False) == ["BUILD_LIST"]
 
 
@@ -105,8 +140,9 @@ def at_loop(frame: object) -> bool:
 
 
 def call_at(code: object, offset: int) -> int:
-    """The same offset for a call, however Python went about it: until it is warm, and while anything is traced, a frame stands at CALL,
-    later on at PRECALL (3.11), or in the cache behind."""
+    """The same offset for a call, however Python went about it:
+    until it is warm, and while anything is traced, a frame stands at CALL, later on at PRECALL (3.11), or in
+    the cache behind."""
     ops = code.co_code
     while offset > 0 and ops[offset] == _CACHE:
         offset -= 2

@@ -1,4 +1,5 @@
-"""Durable copies of files, for whoever must put one back as it was: blocks are shared where the file system can, holes stay holes."""
+"""Durable copies of files, for whoever must put one back as it was:
+blocks are shared where the file system can, holes stay holes."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ _open = os.open
 
 
 def copy(source: str, target: str, begin_at: int = 0, end: int | None = None) -> None:
-    """A durable copy, of a part if wanted; by sharing blocks where the file system can, and with the holes that the file has."""
+    """A durable copy, of a part if wanted; by sharing blocks where the file system can, and with the holes
+    that the file has."""
     fd_in = _open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fd_out = _open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -52,7 +54,8 @@ def cut(path: str, size: int) -> None:
 
 
 def put_behind(path: str, size: int, source: str, more: int) -> None:
-    """The file `path` cut to `size` bytes, and behind them the first `more` of `source`; durable, and harmless twice."""
+    """The file `path` cut to `size` bytes, and behind them the first `more` of `source`;
+    durable, and harmless twice."""
     fd_out = _open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.ftruncate(fd_out, size)

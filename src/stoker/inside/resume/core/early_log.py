@@ -1,5 +1,6 @@
-"""What the script learns from the world outside, as events: into the log, or out of it. Until torch is imported there is no log, so
-the first events of a life wait on a small tape of their own, which the next life replays from its very start.
+"""What the script learns from the world outside, as events: into the log, or out of it.
+Until torch is imported there is no log, so the first events of a life wait on a small tape of their own,
+which the next life replays from its very start.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from ...looks import isinstance
 from . import own, phases, words
 
 PASS, RECORD, GHOST, TAIL = range(4)
-EARLY = "early-"  # and a number made of the command line, in phases.folder: the events of a life before its torch was there
+# and a number made of the command line, in phases.folder: the events of a life before its torch was there
+EARLY = "early-"
 PUT_BACK = "put_back"  # in phases.folder: as_found.MARK
 EARLY_MAX = 20_000  # events; who asks the clock so often before torch is there is no training script
 NO, LIBRARY, YES, THROUGH = range(4)
@@ -21,7 +23,8 @@ _getframe = sys._getframe
 
 early = PASS  # what happens now, while phases.phase is still OFF
 early_names: set = set()  # of the events before torch was there
-on_put_back: list = []  # called with the folder of a life that ended while it put files back, or did not accept them yet
+# called with the folder of a life that ended while it put files back, or did not accept them yet
+on_put_back: list = []
 lost = ""  # why the early events are of no use
 _events: list = []
 _next = 0
@@ -37,18 +40,28 @@ _STDLIB = os.path.dirname(os.__file__) + os.sep
 _PACKAGES = ("site-packages" + os.sep, "dist-packages" + os.sep)
 # Python's own machinery, which asks for itself and not for the script
 _MACHINERY = frozenset(
-    "importlib linecache traceback tracemalloc warnings inspect tokenize threading queue multiprocessing concurrent selectors subprocess "
-    "asyncio pkgutil zipimport runpy site sysconfig ctypes weakref abc ast dis codeop code pdb bdb cProfile profile unittest sre_parse re "
-    "enum typing dataclasses _bootstrap _bootstrap_external mimetypes ssl locale gettext socketserver signal".split()
+    "importlib linecache traceback tracemalloc warnings inspect tokenize threading queue multiprocessing "
+    "concurrent selectors subprocess "
+    "asyncio pkgutil zipimport runpy site sysconfig ctypes weakref abc ast dis codeop code pdb bdb "
+    "cProfile profile unittest sre_parse re "
+    "enum typing dataclasses _bootstrap _bootstrap_external mimetypes ssl locale gettext socketserver "
+    "signal".split()
 )
-_NUMERIC = ("torch" + os.sep, "numpy" + os.sep, "torchgen" + os.sep, "functorch" + os.sep, "triton" + os.sep, "sympy" + os.sep)
+_NUMERIC = (
+    "torch" + os.sep,
+    "numpy" + os.sep,
+    "torchgen" + os.sep,
+    "functorch" + os.sep,
+    "triton" + os.sep,
+    "sympy" + os.sep,
+)
 _BY_ITSELF = "wandb" + os.sep  # asks, and writes, for its own program, which each life starts
 _THEIRS_IN_TORCH = ("torch" + os.sep + "utils" + os.sep + "tensorboard" + os.sep,)
 
 
 def mode(name: str) -> int:
-    """What is to happen with an event of this name here and now: PASS (none of our business), RECORD, GHOST (replay), TAIL (replay and
-    check)."""
+    """What is to happen with an event of this name here and now:
+    PASS (none of our business), RECORD, GHOST (replay), TAIL (replay and check)."""
     if phases.depth or get_ident() != phases.main:
         return PASS
     phase = phases.phase
@@ -106,8 +119,9 @@ def peek(name: str) -> bool:
 
 
 def spoil(why: str) -> None:
-    """The early events are no longer whole: from here on nothing is remembered; `why` is told once torch is there. Does not return where
-    they were replayed: what the script printed and wrote was swallowed, so it begins again, on the record."""
+    """The early events are no longer whole: from here on nothing is remembered;
+    `why` is told once torch is there. Does not return where they were replayed:
+    what the script printed and wrote was swallowed, so it begins again, on the record."""
     global early, lost
     if early == GHOST and os.getpid() == _pid:  # not in a child that was forked before torch is there
         from . import outcome
@@ -132,7 +146,8 @@ def astray(why: str) -> None:
 
 
 def begin() -> None:
-    """Once, at the start of the process: replay the early events of the life before, if it left any and an image to go to; else record."""
+    """Once, at the start of the process: replay the early events of the life before, if it left any and an
+    image to go to; else record."""
     global early, _events, _pid
     if early:
         return
@@ -157,14 +172,19 @@ def resumable(folder: str) -> bool:
     images = os.path.join(folder, "images")
     for name in own.folders(images):
         image = os.path.join(images, name)
-        if name.isdigit() and own.lies(os.path.join(image, "manifest.json")) and not own.lies(os.path.join(image, "bad")):
+        if (
+            name.isdigit()
+            and own.lies(os.path.join(image, "manifest.json"))
+            and not own.lies(os.path.join(image, "bad"))
+        ):
             return True
     return False
 
 
 def end() -> str:
-    """torch is there and phases.phase is SETUP: from here on the log holds the events. Says why that cannot be, or "". Does not return
-    where this life began as a ghost and has no image to go to: what it printed was swallowed, so it begins again."""
+    """torch is there and phases.phase is SETUP: from here on the log holds the events.
+    Says why that cannot be, or "". Does not return where this life began as a ghost and has no image to go
+    to: what it printed was swallowed, so it begins again."""
     global early, _events
     was, early = early, PASS
     if lost:
@@ -188,7 +208,8 @@ def end() -> str:
 
 
 def _called() -> bytes:
-    """How this process was called: the same words mean the same script (the launcher of a script has others)."""
+    """How this process was called:
+    the same words mean the same script (the launcher of a script has others)."""
     try:
         with open("/proc/self/cmdline", "rb") as f:
             words_then = f.read()
@@ -215,7 +236,8 @@ def _kind(name: str) -> int:
 # ---- who asks
 
 def frame(up: int) -> object:
-    """The frame so many above that of the caller. None: the interpreter itself calls, at exit or to show the lines of a traceback."""
+    """The frame so many above that of the caller. None:
+    the interpreter itself calls, at exit or to show the lines of a traceback."""
     try:
         return _getframe(up + 1)
     except ValueError:
@@ -223,7 +245,8 @@ def frame(up: int) -> object:
 
 
 def asked(frame: object, least: int = YES) -> bool:
-    """Whether the script or one of its libraries is asking here (with LIBRARY: or torch or numpy), rather than Python's machinery or we."""
+    """Whether the script or one of its libraries is asking here (with LIBRARY:
+    or torch or numpy), rather than Python's machinery or we."""
     while frame is not None:
         name = frame.f_code.co_filename
         kind = _classes.get(name)
@@ -252,8 +275,8 @@ def is_the_scripts(filename: str) -> bool:
 
 
 def classify(filename: str) -> int:
-    """YES for user and third-party files, LIBRARY for torch and numpy, NO for machinery, THROUGH for the parts of the standard library
-    that act for their caller."""
+    """YES for user and third-party files, LIBRARY for torch and numpy, NO for machinery, THROUGH for the
+    parts of the standard library that act for their caller."""
     if filename.startswith("<frozen "):
         return NO if filename[8:].rstrip(">").partition(".")[0] in _MACHINERY else THROUGH
     if filename.startswith(_PACKAGE + os.sep):
@@ -300,7 +323,9 @@ def how_ended(name: str, key: object) -> object:
 def failed(error: BaseException) -> tuple:
     """An exception as a value that the log can hold."""
     kind = type(error)
-    args = tuple(each if isinstance(each, (str, int, float, bytes, type(None))) else str(each) for each in error.args)
+    args = tuple(
+        each if isinstance(each, (str, int, float, bytes, type(None))) else str(each) for each in error.args
+    )
     if isinstance(error, OSError):
         args = (error.errno, error.strerror, _text(error.filename), None, _text(error.filename2))
         while args and args[-1] is None:

@@ -1,5 +1,6 @@
-"""Every private part of CPython, numpy and torch that exact resume leans on, in one place, and a self test that asks whether this
-version still has them. A version that fails a test is not supported: the run goes on plain and says so.
+"""Every private part of CPython, numpy and torch that exact resume leans on, in one place, and a self test
+that asks whether this version still has them. A version that fails a test is not supported:
+the run goes on plain and says so.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ _HEAD = object.__basicsize__  # of every object: where the fields of a C object 
 
 # ---- random: the raw state, 40 times cheaper than getstate()
 
-_python_seen: list = [None, None]  # the global Random, and a view of its state in memory: making a view costs ten times a read
+# the global Random, and a view of its state in memory: making a view costs ten times a read
+_python_seen: list = [None, None]
 
 
 def python_rng(source: random.Random | None = None) -> tuple[bytes, object]:
-    """State of `random` (or of one Random): position and words as they lie in memory, and the second half of a pair of Gaussians."""
+    """State of `random` (or of one Random): position and words as they lie in memory, and the second half of
+    a pair of Gaussians."""
     if source is not None:
         return ctypes.string_at(id(source) + _HEAD, _RAW), source.gauss_next
     source = random._inst
@@ -52,8 +55,8 @@ _numpy_seen: list = [None, b"", None]  # the bit generator, its raw state, what 
 
 
 def numpy_rng() -> tuple | None:
-    """State of `numpy.random`, None when numpy is not imported: (words, position, has_gauss, gauss), or a dictionary for other
-    bit generators."""
+    """State of `numpy.random`, None when numpy is not imported:
+    (words, position, has_gauss, gauss), or a dictionary for other bit generators."""
     numpy = sys.modules.get("numpy.random")
     if numpy is None or not hasattr(numpy, "mtrand"):
         return None
@@ -67,7 +70,12 @@ def numpy_rng() -> tuple | None:
     if raw != _numpy_seen[1] or _numpy_seen[2][2]:  # a Gaussian kept aside can be used up without a new draw
         state = rand.get_state(legacy=False)
         _numpy_seen[1] = raw
-        _numpy_seen[2] = (state["state"]["key"].tobytes(), int(state["state"]["pos"]), int(state["has_gauss"]), float(state["gauss"]))
+        _numpy_seen[2] = (
+            state["state"]["key"].tobytes(),
+            int(state["state"]["pos"]),
+            int(state["has_gauss"]),
+            float(state["gauss"]),
+        )
     return _numpy_seen[2]
 
 
@@ -76,7 +84,9 @@ def set_numpy_rng(state: tuple) -> None:
     if state[0] == "other":
         raise ValueError("numpy.random uses a bit generator other than MT19937")
     words, position, has_gauss, gauss = state
-    numpy.random.set_state(("MT19937", numpy.frombuffer(words, dtype=numpy.uint32), position, has_gauss, gauss))
+    numpy.random.set_state(
+        ("MT19937", numpy.frombuffer(words, dtype=numpy.uint32), position, has_gauss, gauss)
+    )
 
 
 def numpy_views(bits: object) -> tuple:
@@ -87,24 +97,30 @@ def numpy_views(bits: object) -> tuple:
 
 # ---- the garbage collector
 
-_untrack, _track = (ctypes.PYFUNCTYPE(None, ctypes.c_void_p)((f"PyObject_GC_{name}", ctypes.pythonapi)) for name in ("UnTrack", "Track"))
+_untrack, _track = (
+    ctypes.PYFUNCTYPE(None, ctypes.c_void_p)((f"PyObject_GC_{name}", ctypes.pythonapi))
+    for name in ("UnTrack", "Track")
+)
 
 
 def freeze_all_but(things: list) -> None:
-    """As gc.freeze(), but these are as before: the garbage collector shows and collects them, in this order, as its youngest."""
+    """As gc.freeze(), but these are as before:
+    the garbage collector shows and collects them, in this order, as its youngest."""
     import gc
     enabled = gc.isenabled()
     gc.disable()
     try:
         gc.freeze()
-        _anew(list({id(thing): None for thing in things if gc.is_tracked(thing)}))  # none twice: that ends the process
+        # none twice: that ends the process
+        _anew(list({id(thing): None for thing in things if gc.is_tracked(thing)}))
     finally:
         if enabled:
             gc.enable()
 
 
 def _anew(addresses: list) -> None:
-    """In one go: a signal handler would meet what is not tracked. By address: ctypes asks an object for its `__class__`."""
+    """In one go: a signal handler would meet what is not tracked. By address:
+    ctypes asks an object for its `__class__`."""
     collections.deque(itertools.chain(map(_untrack, addresses), map(_track, addresses)), 0)
 
 
@@ -125,14 +141,17 @@ _FRAME_WORDS = 9  # of an inner frame, before its variables and its value stack;
 
 
 def in_frame(frame: object, things: list) -> list:
-    """Those of `things` whose addresses lie among the variables and on the value stack of a running frame. A place of the stack that is not
-    in use may still have an old one: something else may lie there now, and is among them too."""
+    """Those of `things` whose addresses lie among the variables and on the value stack of a running frame.
+    A place of the stack that is not in use may still have an old one:
+    something else may lie there now, and is among them too."""
     code = frame.f_code
     if sys.version_info < (3, 11):  # noqa: UP036 - it runs there; all of it lies in the object
         at, words = id(frame), frame.__sizeof__() // 8
     else:
         at = ctypes.c_size_t.from_address(id(frame) + _FRAME_AT).value
-        words = _FRAME_WORDS + len({*code.co_varnames, *code.co_cellvars, *code.co_freevars}) + code.co_stacksize
+        words = (
+            _FRAME_WORDS + len({*code.co_varnames, *code.co_cellvars, *code.co_freevars}) + code.co_stacksize
+        )
     there = set((ctypes.c_size_t * words).from_address(at))
     return [thing for thing in things if id(thing) in there]
 
@@ -152,11 +171,20 @@ def _test_frame_memory() -> str:
 # ---- sets: the table, which says in which order they are gone through, and what later changes make of it
 
 def set_table(thing: set) -> tuple:
-    """(mask, finger, places of its values in their order, places where one was taken out); the finger is where pop() goes on."""
-    _, _, mask, table, _, finger = (ctypes.c_ssize_t * 6).from_address(id(thing) + _HEAD)  # fill, used; the hash of a frozenset
+    """(mask, finger, places of its values in their order, places where one was taken out);
+    the finger is where pop() goes on."""
+    # fill, used; the hash of a frozenset
+    _, _, mask, table, _, finger = (ctypes.c_ssize_t * 6).from_address(id(thing) + _HEAD)
     words = (ctypes.c_ssize_t * (2 * mask + 2)).from_address(table)[:]
     used = [n for n, (key, code) in enumerate(zip(words[::2], words[1::2])) if key]  # noqa: B905
-    return mask, finger, *(array("q", [n for n in used if (words[2 * n + 1] == -1) is out]).tobytes() for out in (False, True))
+    return (
+        mask,
+        finger,
+        *(
+            array("q", [n for n in used if (words[2 * n + 1] == -1) is out]).tobytes()
+            for out in (False, True)
+        ),
+    )
 
 
 def lay_set(thing: set, values: list, table: tuple) -> None:
@@ -202,7 +230,8 @@ def set_torch_rng(state: bytes, generator: object = None) -> None:
 
 
 def set_versions(tensors: list, versions: list) -> None:
-    """How often each tensor was written to, as `tensor._version` tells it. The number of tensors that look at one memory is one."""
+    """How often each tensor was written to, as `tensor._version` tells it.
+    The number of tensors that look at one memory is one."""
     sys.modules["torch"]._C._autograd._unsafe_set_version_counter(tuple(tensors), tuple(versions))
 
 
@@ -213,7 +242,8 @@ def _test_versions() -> str:
 
 
 def rngs() -> tuple:
-    """The three global generators that a data pipeline draws from: (python, numpy, torch), marshal-able. About 10 us."""
+    """The three global generators that a data pipeline draws from:
+    (python, numpy, torch), marshal-able. About 10 us."""
     return python_rng(), numpy_rng(), torch_rng()
 
 
@@ -244,7 +274,8 @@ def has_kernel(name: str, device: str) -> bool:
 
 
 def kernel(name: str, device: str) -> tuple:
-    """(the operator, a function that calls the kernel which it has now for this device, past everything else)."""
+    """(the operator, a function that calls the kernel which it has now for this device,
+    past everything else)."""
     torch = sys.modules["torch"]
     base, _, overload = name.partition(".")
     op = getattr(getattr(torch.ops.aten, base.partition("::")[2]), overload or "default")
@@ -255,14 +286,15 @@ def kernel(name: str, device: str) -> tuple:
 # ---- torch: what other files use by name
 
 TORCH_PARTS = """
-    _C.DisableTorchFunction _C.DispatchKey _C.DispatchKeySet _C.StorageBase._cdata _C.TensorBase _C._dispatch_get_all_op_names
-    _C._dispatch_has_kernel_for_dispatch_key _C._functorch.maybe_current_level _C._get_operation_overload _functorch.apis
-    _functorch.eager_transforms _tensor_str.PRINT_OPTS _tensor_str._str autograd.forward_ad._current_level is_autocast_enabled
-    library.Library._destroy library.get_kernel nn.Module._call_impl nn.modules.lazy.LazyModuleMixin._infer_parameters
-    nn.modules.module._global_forward_hooks nn.utils.clip_grad nn.utils.stateless._functional_call optim.Optimizer._patch_step_function
-    optim.Optimizer.profile_hook_step optim.swa_utils.AveragedModel overrides._get_current_function_mode_stack
-    utils._python_dispatch._get_current_dispatch_mode_stack utils._pytree.tree_leaves utils.data._utils.pin_memory.pin_memory
-    utils.hooks.RemovableHandle.next_id
+    _C.DisableTorchFunction _C.DispatchKey _C.DispatchKeySet _C.StorageBase._cdata _C.TensorBase
+    _C._dispatch_get_all_op_names _C._dispatch_has_kernel_for_dispatch_key _C._functorch.maybe_current_level
+    _C._get_operation_overload _functorch.apis _functorch.eager_transforms _tensor_str.PRINT_OPTS
+    _tensor_str._str autograd.forward_ad._current_level is_autocast_enabled library.Library._destroy
+    library.get_kernel nn.Module._call_impl nn.modules.lazy.LazyModuleMixin._infer_parameters
+    nn.modules.module._global_forward_hooks nn.utils.clip_grad nn.utils.stateless._functional_call
+    optim.Optimizer._patch_step_function optim.Optimizer.profile_hook_step optim.swa_utils.AveragedModel
+    overrides._get_current_function_mode_stack utils._python_dispatch._get_current_dispatch_mode_stack
+    utils._pytree.tree_leaves utils.data._utils.pin_memory.pin_memory utils.hooks.RemovableHandle.next_id
 """.split()
 
 
@@ -274,10 +306,21 @@ def use_count(tensor: object) -> int | None:
 
 # ---- switches of the whole process, and what is called in it
 
-SWITCHES = ("mkldnn_enabled", "nnpack_enabled", "flash_sdp_enabled", "mem_efficient_sdp_enabled", "math_sdp_enabled", "cudnn_sdp_enabled",
-            "math_sdp_allow_fp16_bf16_reduction", "cublas_allow_fp16_reduced_precision_reduction",
-            "cublas_allow_bf16_reduced_precision_reduction", "qengine", "warnAlways", "deterministic_fill_uninitialized_memory",
-            "deterministic_algorithms_warn_only")
+SWITCHES = (
+    "mkldnn_enabled",
+    "nnpack_enabled",
+    "flash_sdp_enabled",
+    "mem_efficient_sdp_enabled",
+    "math_sdp_enabled",
+    "cudnn_sdp_enabled",
+    "math_sdp_allow_fp16_bf16_reduction",
+    "cublas_allow_fp16_reduced_precision_reduction",
+    "cublas_allow_bf16_reduced_precision_reduction",
+    "qengine",
+    "warnAlways",
+    "deterministic_fill_uninitialized_memory",
+    "deterministic_algorithms_warn_only",
+)
 VARIABLES = (("torch.hub", "_hub_dir"), ("torch.distributions.distribution", "Distribution._validate_args"),
              ("torch.utils.checkpoint", "_checkpoint_debug_enabled"))  # the same, of modules
 
@@ -289,7 +332,9 @@ def torch_switches() -> list:
         (name, getattr(c, name, None)) for name in ("is_anomaly_enabled", "_is_multithreading_enabled")]
     found = [(name.lstrip("_"), str(get())) for name, get in getters if get is not None]
     for module, name in VARIABLES:
-        thing = functools.reduce(lambda thing, word: getattr(thing, word, None), name.split("."), sys.modules.get(module))
+        thing = functools.reduce(
+            lambda thing, word: getattr(thing, word, None), name.split("."), sys.modules.get(module)
+        )
         found += [(f"{module[6:]}.{name}", str(thing))] if thing is not None else []
     return found
 
@@ -302,7 +347,10 @@ def registered(kind: type) -> list:
 def torch_modes() -> list:
     """Modes that torch calls for each function or operator, outermost first."""
     torch = sys.modules["torch"]
-    return [*torch.overrides._get_current_function_mode_stack(), *torch.utils._python_dispatch._get_current_dispatch_mode_stack()]
+    return [
+        *torch.overrides._get_current_function_mode_stack(),
+        *torch.utils._python_dispatch._get_current_dispatch_mode_stack(),
+    ]
 
 
 # ---- torch.utils.data: what loader.py patches and calls
@@ -311,17 +359,52 @@ LOADER_PARTS = {
     "DataLoader": ("__iter__", "_get_iterator", "_index_sampler", "_auto_collation"),
     "_BaseDataLoaderIter": ("__init__", "__next__", "_next_index", "_reset"),
     "_SingleProcessDataLoaderIter": ("__init__", "_next_data"),
-    "_MultiProcessingDataLoaderIter": ("__init__", "_reset", "_get_data", "_process_data", "_try_put_index", "_shutdown_workers"),
+    "_MultiProcessingDataLoaderIter": (
+        "__init__",
+        "_reset",
+        "_get_data",
+        "_process_data",
+        "_try_put_index",
+        "_shutdown_workers",
+    ),
     "_DatasetKind": ("Map", "Iterable", "create_fetcher"),
 }
 ITER_FIELDS = ("_sampler_iter", "_base_seed", "_num_yielded", "_dataset_kind", "_index_sampler")
-WORKER_FIELDS = ("_task_info", "_send_idx", "_rcvd_idx", "_tasks_outstanding", "_worker_queue_idx_cycle", "_prefetch_factor", "_workers",
-                 "_worker_result_queue", "_data_queue", "_index_queues", "_workers_status")
-WORKER_WORDS = ("dataset_kind", "*", "index_queue", "data_queue", "done_event", "auto_collation", "collate_fn", "drop_last",
-                "base_seed", "init_fn", "worker_id")  # the first arguments of a worker's loop, in this order
-DATASET_WORDS = {"dataset": lambda given: given, "dataset_holder": lambda given: given[0]}  # the second: how the data set is found in it
-METHOD_WORDS = {"_reset": ("self", "loader", "first_iter"), "_get_data": ("self",), "_process_data": ("self", "data"),
-                "_try_put_index": ("self",), "_next_index": ("self",)}
+WORKER_FIELDS = (
+    "_task_info",
+    "_send_idx",
+    "_rcvd_idx",
+    "_tasks_outstanding",
+    "_worker_queue_idx_cycle",
+    "_prefetch_factor",
+    "_workers",
+    "_worker_result_queue",
+    "_data_queue",
+    "_index_queues",
+    "_workers_status",
+)
+WORKER_WORDS = (
+    "dataset_kind",
+    "*",
+    "index_queue",
+    "data_queue",
+    "done_event",
+    "auto_collation",
+    "collate_fn",
+    "drop_last",
+    "base_seed",
+    "init_fn",
+    "worker_id",
+)  # the first arguments of a worker's loop, in this order
+# the second: how the data set is found in it
+DATASET_WORDS = {"dataset": lambda given: given, "dataset_holder": lambda given: given[0]}
+METHOD_WORDS = {
+    "_reset": ("self", "loader", "first_iter"),
+    "_get_data": ("self",),
+    "_process_data": ("self", "data"),
+    "_try_put_index": ("self",),
+    "_next_index": ("self",),
+}
 
 
 def data_module(name: str) -> object:
@@ -329,7 +412,8 @@ def data_module(name: str) -> object:
 
 
 def dataset_given(loop: object, given: object) -> object:
-    """The data set that a worker's loop is given. From torch 2.15 on it comes in a list, which the loop empties."""
+    """The data set that a worker's loop is given.
+    From torch 2.15 on it comes in a list, which the loop empties."""
     return DATASET_WORDS[_words(loop)[1]](given)
 
 
@@ -358,24 +442,45 @@ def _test_c_types() -> str:
 # ---- the self test
 
 def self_test() -> str:
-    """"" when all parts are as we know them, else the sentence that says which is not; a few milliseconds, draws nothing."""
-    for test in (_test_interpreter, _test_frames, _test_frame_memory, _test_sets, _test_collector, _test_python_rng, _test_numpy_rng,
-                 _test_c_types, _test_parts, _test_torch_rng, _test_versions, _test_kernels, _test_graphs, _test_loader):
+    """"" when all parts are as we know them, else the sentence that says which is not;
+    a few milliseconds, draws nothing."""
+    for test in (
+        _test_interpreter,
+        _test_frames,
+        _test_frame_memory,
+        _test_sets,
+        _test_collector,
+        _test_python_rng,
+        _test_numpy_rng,
+        _test_c_types,
+        _test_parts,
+        _test_torch_rng,
+        _test_versions,
+        _test_kernels,
+        _test_graphs,
+        _test_loader,
+    ):
         try:
             wrong = test()
         except Exception as e:
             wrong = f"{test.__name__[6:].replace('_', ' ')}: {type(e).__name__}: {e}"
         if wrong:
             torch = sys.modules.get("torch")
-            return (f"exact resume does not support Python {sys.version.split()[0]} with torch {getattr(torch, '__version__', '?')}"
-                    f" ({wrong})")
+            return (
+                f"exact resume does not support Python {sys.version.split()[0]} with torch "
+                f"{getattr(torch, '__version__', '?')}"
+                f" ({wrong})"
+            )
     return ""
 
 
 def _test_interpreter() -> str:
     if sys.implementation.name != "cpython":
         return "not CPython"
-    if not hasattr(sys.modules.get("warnings"), "_filters_mutated") or type(registered(collections.abc.Sized)) is not list:
+    if (
+        not hasattr(sys.modules.get("warnings"), "_filters_mutated")
+        or type(registered(collections.abc.Sized)) is not list
+    ):
         return "warnings or abstract classes store their state differently"
     if getattr(sys, "_is_gil_enabled", lambda: True)() is False:
         return "without a global interpreter lock"
@@ -385,7 +490,8 @@ def _test_interpreter() -> str:
 
 
 def _test_frames() -> str:
-    """What lies on a value stack must be told right: an image in the middle of an expression would lose it."""
+    """What lies on a value stack must be told right:
+    an image in the middle of an expression would lose it."""
     from . import bytecode
 
     def held() -> bool:
@@ -420,7 +526,9 @@ def _test_numpy_rng() -> str:
     raw = array("I", ctypes.string_at(bits.ctypes.state_address, _RAW))
     if list(raw[:-1]) != key["key"].tolist() or raw[-1] != key["pos"]:
         return "this NumPy stores the state of `numpy.random` in an unknown form"
-    return "" if hasattr(numpy.random.mtrand._rand, "_bit_generator") else "numpy.random has no global generator"
+    return (
+        "" if hasattr(numpy.random.mtrand._rand, "_bit_generator") else "numpy.random has no global generator"
+    )
 
 
 def _test_torch_rng() -> str:
@@ -442,7 +550,11 @@ def _test_parts() -> str:
                     return f"torch has no {path}"
             thing = getattr(thing, word)
     step = sys.modules["torch"].optim.Optimizer._patch_step_function.__code__
-    return "" if {"profile_hook_step", "hooked"} <= {*step.co_names, *step.co_consts} else "optimizers hook their steps differently"
+    return (
+        ""
+        if {"profile_hook_step", "hooked"} <= {*step.co_names, *step.co_consts}
+        else "optimizers hook their steps differently"
+    )
 
 
 def _test_kernels() -> str:
@@ -451,7 +563,11 @@ def _test_kernels() -> str:
     if real(torch.tensor(1.5)) != 1.5:
         return "kernels cannot be called"
     shaped = torch.Tag.dynamic_output_shape
-    return "" if shaped in tags_of("aten::nonzero") and has_kernel("aten::nonzero", "CPU") else "the tags of operators differ"
+    return (
+        ""
+        if shaped in tags_of("aten::nonzero") and has_kernel("aten::nonzero", "CPU")
+        else "the tags of operators differ"
+    )
 
 
 def _test_graphs() -> str:
@@ -461,7 +577,11 @@ def _test_graphs() -> str:
     saved = node._raw_saved_result
     if saved.unpack_hook is not None or not isinstance(saved.data, torch.Tensor):
         return "saved tensors cannot be inspected"
-    return "" if isinstance(node.metadata, dict) and hasattr(node, "register_prehook") else "nodes of a graph cannot be watched"
+    return (
+        ""
+        if isinstance(node.metadata, dict) and hasattr(node, "register_prehook")
+        else "nodes of a graph cannot be watched"
+    )
 
 
 def _test_loader() -> str:
@@ -470,7 +590,10 @@ def _test_loader() -> str:
         for part in parts:
             if not hasattr(getattr(module, name), part):
                 return f"DataLoader has no {name}.{part}"
-    if not all(hasattr(getattr(data_module("_utils.fetch"), f"_{kind}DatasetFetcher"), "fetch") for kind in ("Map", "Iterable")):
+    if not all(
+        hasattr(getattr(data_module("_utils.fetch"), f"_{kind}DatasetFetcher"), "fetch")
+        for kind in ("Map", "Iterable")
+    ):
         return "DataLoader workers run differently"
     code = _torchs(module._MultiProcessingDataLoaderIter.__init__)
     if "_worker_loop" not in code.co_names or "_utils" not in code.co_names:

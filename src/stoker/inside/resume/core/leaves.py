@@ -1,4 +1,5 @@
-"""What an object is to the walk: a value, a container, memory, a random generator, or a thing that nobody should look into.
+"""What an object is to the walk: a value, a container, memory, a random generator, or a thing that nobody
+should look into.
 
 Nothing here runs code of the user's: no property, no `__eq__`, no `__getattr__`, no `__len__` of a subclass.
 """
@@ -26,35 +27,48 @@ LONG = 400  # characters of a string that is kept by its checksum only
 BULK = 48  # elements of a list of numbers that is kept as one value
 PACKAGE = __name__.rpartition(".resume.")[0]  # "stoker_hooks" in the user's Python
 HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-_LIBRARY = tuple({sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib")} | {os.path.dirname(os.__file__) + os.sep})
+_LIBRARY = tuple(
+    {sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib")}
+    | {os.path.dirname(os.__file__) + os.sep}
+)
 _CLOCKS = re.compile(r" at 0x[0-9a-f]+")
 
-# Threads, locks, files and sockets: other parts judge them; their insides are the business of the operating system. And what never changes.
-_OPAQUE = tuple("""
-threading _thread socket ssl select selectors subprocess concurrent.futures
-multiprocessing _multiprocessing ast _ast importlib zipimport pkgutil signal linecache tempfile _io io _sre _struct struct
-_frozen_importlib _frozen_importlib_external gettext locale abc _abc
-typing _typing google.protobuf rich wandb prometheus_client tensorboard tensorboardX torch.utils.tensorboard pybind11_builtins _socket
-posix time _json torch.utils.hooks.unserializable numba.core.registry numba.core.dispatcher numba.np.ufunc
-""".split())
+# Threads, locks, files and sockets: other parts judge them; their insides are the business of the operating
+# system. And what never changes.
+_OPAQUE = tuple(
+    """
+threading _thread socket ssl select selectors subprocess concurrent.futures multiprocessing _multiprocessing
+ast _ast importlib zipimport pkgutil signal linecache tempfile _io io _sre _struct struct _frozen_importlib
+_frozen_importlib_external gettext locale abc _abc typing _typing google.protobuf rich wandb prometheus_client
+tensorboard tensorboardX torch.utils.tensorboard pybind11_builtins _socket posix time _json
+torch.utils.hooks.unserializable numba.core.registry numba.core.dispatcher numba.np.ufunc
+""".split()
+)
 # Plain memory; what is only drawn when the script says so.
-_SEEN_THROUGH = tuple("""
-multiprocessing.sharedctypes multiprocessing.shared_memory rich.table rich.text rich.tree rich.panel rich.columns rich.padding rich.align
-rich._log_render
-""".split())
-HASHES = frozenset("_hashlib _blake2 _md5 _sha1 _sha2 _sha3 _sha256 _sha512".split())  # whose objects tell their state by hexdigest()
+_SEEN_THROUGH = tuple(
+    """
+multiprocessing.sharedctypes multiprocessing.shared_memory rich.table rich.text rich.tree rich.panel
+rich.columns rich.padding rich.align rich._log_render
+""".split()
+)
+# whose objects tell their state by hexdigest()
+HASHES = frozenset("_hashlib _blake2 _md5 _sha1 _sha2 _sha3 _sha256 _sha512".split())
 # Objects that never change, known by their repr.
-_VALUES = frozenset("""
-datetime.datetime datetime.date datetime.time datetime.timedelta datetime.timezone decimal.Decimal fractions.Fraction
-uuid.UUID builtins.range builtins.slice builtins.ellipsis builtins.NotImplementedType torch.dtype torch.device
-torch.layout torch.memory_format torch.finfo torch.iinfo torch.qscheme operator.itemgetter operator.attrgetter
-types.UnionType types.GenericAlias collections.abc._CallableGenericAlias zoneinfo.ZoneInfo
-re.Pattern _regex.Pattern pathlib.PosixPath pathlib.PurePosixPath pathlib._local.PosixPath torch.torch_version.TorchVersion
-""".split())
+_VALUES = frozenset(
+    """
+datetime.datetime datetime.date datetime.time datetime.timedelta datetime.timezone decimal.Decimal
+fractions.Fraction uuid.UUID builtins.range builtins.slice builtins.ellipsis builtins.NotImplementedType
+torch.dtype torch.device torch.layout torch.memory_format torch.finfo torch.iinfo torch.qscheme
+operator.itemgetter operator.attrgetter types.UnionType types.GenericAlias
+collections.abc._CallableGenericAlias zoneinfo.ZoneInfo re.Pattern _regex.Pattern pathlib.PosixPath
+pathlib.PurePosixPath pathlib._local.PosixPath torch.torch_version.TorchVersion
+""".split()
+)
 
 
 def quietly(call):
-    """`call` without the script's `__torch_function__`: a look at a tensor of its own class would run its code."""
+    """`call` without the script's `__torch_function__`:
+    a look at a tensor of its own class would run its code."""
 
     @functools.wraps(call)
     def wrapper(*args, **kwargs):
@@ -84,7 +98,8 @@ def is_library(file: str) -> bool:
 
 
 def file_behind(function) -> str:
-    """Where the code of a function stands that others have wrapped: torch.no_grad() and the like take its name over, and its place."""
+    """Where the code of a function stands that others have wrapped:
+    torch.no_grad() and the like take its name over, and its place."""
     for _ in range(20):
         wrapped = function.__dict__.get("__wrapped__")
         if type(wrapped) is not types.FunctionType:
@@ -123,9 +138,16 @@ def crc(value) -> int:
 
 def code_sum(code: types.CodeType) -> int:
     """A checksum of what a function does, those within it included: two lambdas may stand on one line."""
-    told = zlib.crc32(repr((code.co_names, code.co_varnames)).encode("utf-8", "surrogatepass"), zlib.crc32(code.co_code))
+    told = zlib.crc32(
+        repr((code.co_names, code.co_varnames)).encode("utf-8", "surrogatepass"), zlib.crc32(code.co_code)
+    )
     for const in code.co_consts:
-        told = zlib.crc32((repr(code_sum(const)) if type(const) is types.CodeType else repr(const)).encode("utf-8", "surrogatepass"), told)
+        told = zlib.crc32(
+            (repr(code_sum(const)) if type(const) is types.CodeType else repr(const)).encode(
+                "utf-8", "surrogatepass"
+            ),
+            told,
+        )
     return told
 
 
@@ -143,14 +165,16 @@ def all_plain(values) -> bool:
 
 
 def has_order(values: list) -> bool:
-    """Whether a set of these is gone through in the same order in each life: it is made of hashes, and of all that was ever in the set."""
+    """Whether a set of these is gone through in the same order in each life:
+    it is made of hashes, and of all that was ever in the set."""
     kinds = set(map(type, values))
     return kinds <= _NUMBERS or (kinds <= _HASHED and not sys.flags.hash_randomization) or (
         kinds <= _HASHED and os.environ.get("PYTHONHASHSEED", "").isdigit())
 
 
 def refill(place: set, values: list, table: tuple | None) -> bool:
-    """Put these plain values into a set, with a table as it was (`table_of`); whether it is gone through in their order then."""
+    """Put these plain values into a set, with a table as it was (`table_of`);
+    whether it is gone through in their order then."""
     if table is not None:
         try:
             internals.lay_set(place, values, table)
@@ -164,7 +188,8 @@ def refill(place: set, values: list, table: tuple | None) -> bool:
 
 
 def table_of(thing: set) -> tuple | None:
-    """What says in which order a set of plain values is gone through, and will be; None where lives do not share it."""
+    """What says in which order a set of plain values is gone through, and will be;
+    None where lives do not share it."""
     return internals.set_table(thing) if has_order(list(thing)) else None
 
 
@@ -173,13 +198,14 @@ _HASHED = _NUMBERS | {str, bytes}  # the hash of None may be its address
 
 
 def items(thing) -> list:
-    """(key, value) of a dictionary in its order, past methods of a subclass; an OrderedDict keeps an order of its own."""
+    """(key, value) of a dictionary in its order, past methods of a subclass;
+    an OrderedDict keeps an order of its own."""
     return list((OrderedDict if isinstance(thing, OrderedDict) else dict).items(thing))
 
 
 def bulk(values) -> bool:
-    """Whether a long container (no iterator: it is gone through twice) is made of plain values, or of tuples of them, so that one checksum
-    tells all."""
+    """Whether a long container (no iterator: it is gone through twice) is made of plain values, or of tuples
+    of them, so that one checksum tells all."""
     kinds = set(map(type, values))
     if PLAIN.issuperset(kinds):
         return True
@@ -199,23 +225,32 @@ def name_of(kind: type) -> str:
 
 
 def made_by_python(kind: type) -> bool:
-    """Whether a class was made by a `class` statement: then its whole state lies in `__dict__`, slots and its solid base."""
+    """Whether a class was made by a `class` statement:
+    then its whole state lies in `__dict__`, slots and its solid base."""
     if not kind.__flags__ & (1 << 9):  # a heap type
         return False
     own = kind.__dict__
-    for word, doc in (("__dict__", "dictionary for instance variables"), ("__weakref__", "list of weak references")):
+    for word, doc in (
+        ("__dict__", "dictionary for instance variables"),
+        ("__weakref__", "list of weak references"),
+    ):
         member = own.get(word)
         if member is not None:
             return type(member) is types.GetSetDescriptorType and (member.__doc__ or "").startswith(doc)
     if "__slots__" in own or "__firstlineno__" in own:
         return True
     base = kind.__base__
-    return base is not None and base.__basicsize__ == kind.__basicsize__ and "__module__" in own and not _from_c(kind)
+    return (
+        base is not None
+        and base.__basicsize__ == kind.__basicsize__
+        and "__module__" in own
+        and not _from_c(kind)
+    )
 
 
 def _from_c(kind: type) -> bool:
-    """Class bodies in C leave method descriptors of their own behind, those in Python functions. A borrowed one says nothing: Lightning
-    gives samplers the `__setattr__` of object."""
+    """Class bodies in C leave method descriptors of their own behind, those in Python functions.
+    A borrowed one says nothing: Lightning gives samplers the `__setattr__` of object."""
     return any(type(v) in _DESCRIPTORS and v.__objclass__ is kind for v in kind.__dict__.values())
 
 
@@ -305,13 +340,16 @@ def parts(thing) -> list:
 
 
 def referents(*things) -> list:
-    """gc.get_referents. Before Python 3.11 a suspended generator holds its frame, and that what later ones hold themselves."""
+    """gc.get_referents. Before Python 3.11 a suspended generator holds its frame, and that what later ones
+    hold themselves."""
     found = gc.get_referents(*things)
     for thing in things if _BY_FRAME else ():
         prefix = _BY_FRAME.get(type(thing))
         frame = prefix and getattr(thing, prefix + "_frame")
         if frame is not None and not getattr(thing, prefix + "_running"):
-            found[:0] = [r for r in gc.get_referents(frame) if r is not frame.f_globals and r is not frame.f_builtins]
+            found[:0] = [
+                r for r in gc.get_referents(frame) if r is not frame.f_globals and r is not frame.f_builtins
+            ]
     return found
 
 

@@ -1,6 +1,7 @@
 """The log: in call order, every event of a life with where in the code it came from and, for most, a value.
 
-A first life puts events in. A ghost takes them out. In the tail, what is put is compared bit for bit with what stands there.
+A first life puts events in. A ghost takes them out.
+In the tail, what is put is compared bit for bit with what stands there.
 What the file looks like: log_file.py.
 """
 
@@ -18,7 +19,8 @@ from . import bytecode, leaves, log_file, outcome, own, phases, words
 
 NOTHING = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 CAP = int(os.environ.get("STOKER_LOG_CAP") or 4 << 30)  # bytes; past it recording stops
-FLUSH_S = 0.02  # what is younger may be lost with the process: fewer values to compare, nothing that anybody has seen
+# what is younger may be lost with the process: fewer values to compare, nothing that anybody has seen
+FLUSH_S = 0.02
 SHARE = 0.005  # of the time goes into writing, where a write takes long (a file system over a network)
 MOST_S = 1.0
 _ENTRIES = 0xFFFF  # kinds of events from so many places at most
@@ -41,7 +43,8 @@ def unpack(value: object) -> object:
     if type(value) is not tuple or len(value) != 4 or value[0] != _ARRAY:
         return value
     import numpy
-    return numpy.frombuffer(value[3], dtype=value[1]).reshape(value[2]).copy()  # one with memory of its own, as most are
+    # one with memory of its own, as most are
+    return numpy.frombuffer(value[3], dtype=value[1]).reshape(value[2]).copy()
 
 
 def equal(a: object, b: object) -> bool:
@@ -58,17 +61,21 @@ class Spot:
     __slots__ = ("entries", "last", "passed", "site")
 
     def __init__(self) -> None:
-        self.entries: dict = {}  # kind, or kind + _BARE for one without a value -> the number in this log of such an event from here
+        # kind, or kind + _BARE for one without a value -> the number in this log of such an event from here
+        self.entries: dict = {}
         self.passed = 0  # how often a shield was entered from here while recording
-        self.last: dict = {}  # identity of a module that was called from here -> what shields.py remembers of that call
+        # identity of a module that was called from here -> what shields.py remembers of that call
+        self.last: dict = {}
         self.site: int | None = None  # ordinal of the place, in order of appearance in the log
 
 
 class Log:
-    """Events of one run, over all its lives. In memory until `open()`: a process that never trains writes nothing.
+    """Events of one run, over all its lives. In memory until `open()`:
+    a process that never trains writes nothing.
 
-    put, spot, put_at, take, peek and kind are what the hooks call, or spots, append, append_value and flush_at, of which the second and
-    third are made, where each call is felt; the rest is for the one who leads from phase to phase."""
+    put, spot, put_at, take, peek and kind are what the hooks call, or spots, append, append_value and
+    flush_at, of which the second and third are made, where each call is felt;
+    the rest is for the one who leads from phase to phase."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -81,7 +88,8 @@ class Log:
         self._codes: dict = {}
         self._placeless: set = set()  # kinds
         self._compared: dict = {}  # kind -> what of its values the tail compares, if not all
-        self._sites: dict = {}  # (what a place in the code is called, names used there) -> ordinal, in order of appearance
+        # (what a place in the code is called, names used there) -> ordinal, in order of appearance
+        self._sites: dict = {}
         self.spots: dict = {}  # (identity of the code, place in it) -> Spot
         self._entries: dict = {}  # (kind << 1 | has a value, site) -> its number in this log
         self._codes_kept: list = []  # those of the spots: their ids are nobody else's
@@ -93,7 +101,8 @@ class Log:
         self._noted: set = set()
         self.flush_at, self._look_at = float("inf"), 0.0  # nothing is written before there is a file
         self._reader: log_file.Reader | None = None
-        self._scanned: log_file.Reader | None = None  # looked through once, for all images that are asked about
+        # looked through once, for all images that are asked about
+        self._scanned: log_file.Reader | None = None
         self.spot = self._make_spot()
         self.put_at = self._make_put_at()
 
@@ -110,8 +119,9 @@ class Log:
         return not self._codes.keys().isdisjoint(names)
 
     def kind(self, name: str, placed: bool = True, compared: object = None) -> int:
-        """The number of a kind of event. The same name has the same number in all lives of a run. Events that are not `placed` come out of
-        a library's code, which a ghost does not run: where in the code is not asked. `compared` gives what of a value the tail compares."""
+        """The number of a kind of event. The same name has the same number in all lives of a run.
+        Events that are not `placed` come out of a library's code, which a ghost does not run:
+        where in the code is not asked. `compared` gives what of a value the tail compares."""
         code = self._codes.get(name)
         if code is None:
             code = self._codes[name] = len(self._names)
@@ -129,7 +139,8 @@ class Log:
         return self._names[kind]
 
     def _make_spot(self) -> object:
-        """`spot` as a closure, as `put_at` is: nearly all of recording goes through them, and each bytecode is felt."""
+        """`spot` as a closure, as `put_at` is: nearly all of recording goes through them,
+        and each bytecode is felt."""
         ours, spots, identity = self._ours, self.spots, phases.identity
 
         def spot(f: object) -> Spot:
@@ -164,7 +175,8 @@ class Log:
         return put_at
 
     def put(self, kind: int, value: object = NOTHING) -> None:
-        """An event that happened. What it says must consist of None, bool, int, float, complex, str, bytes, tuple, list, dict."""
+        """An event that happened. What it says must consist of None, bool, int, float, complex, str, bytes,
+        tuple, list, dict."""
         if kind not in self._placeless and value is not NOTHING:
             return self.put_at(kind, value, self.spot(_getframe(1)))
         if phases.phase == phases.TAIL:
@@ -183,7 +195,8 @@ class Log:
             self.flush()
 
     def take(self, kind: int) -> object:
-        """The value of the next event, which must be of this kind and from this place in the code; NOTHING if it has none."""
+        """The value of the next event, which must be of this kind and from this place in the code;
+        NOTHING if it has none."""
         if phases.phase != phases.TAIL and self.n >= self.stop and phases.phase == phases.GHOST:
             outcome.diverged(words.PASSED_POINT.format(event=self.n))
         reader = self._reader
@@ -192,7 +205,9 @@ class Log:
         entry, where = reader.next()
         if entry >> 1 != kind:
             then = self._told(entry >> 1, where)
-            outcome.diverged(words.OTHER_EVENT.format(event=self.n, then=then, now=self._names[kind], here=_place()))
+            outcome.diverged(
+                words.OTHER_EVENT.format(event=self.n, then=then, now=self._names[kind], here=_place())
+            )
         self._check_site(where)
         self._before += 1
         value = reader.value() if entry & 1 else NOTHING
@@ -201,8 +216,13 @@ class Log:
         return value
 
     def peek(self) -> int | None:
-        """The kind of the next recorded event; None where the record ends, or, as a ghost, where the image stands."""
-        if self._reader is None or not self._reader.more() or (phases.phase == phases.GHOST and self.n >= self.stop):
+        """The kind of the next recorded event; None where the record ends, or, as a ghost,
+        where the image stands."""
+        if (
+            self._reader is None
+            or not self._reader.more()
+            or (phases.phase == phases.GHOST and self.n >= self.stop)
+        ):
             return None
         return self._reader.peek()[0] >> 1
 
@@ -230,7 +250,8 @@ class Log:
         self.flush()
 
     def replay(self, stop: int) -> None:
-        """Go to the event number `stop` as a ghost, and through the rest as its tail. Kinds keep their recorded numbers."""
+        """Go to the event number `stop` as a ghost, and through the rest as its tail.
+        Kinds keep their recorded numbers."""
         self._reader, self._scanned = self._scanned or log_file.Reader(self.path), None
         self.stop = stop
         for name in self._reader.names:
@@ -287,7 +308,8 @@ class Log:
         self._drop()
 
     def tail(self, events: int) -> int:
-        """How many recorded events with a value stand behind the first `events` of them: what the tail check will look at."""
+        """How many recorded events with a value stand behind the first `events` of them:
+        what the tail check will look at."""
         self._scanned = self._scanned or log_file.Reader(self.path)
         return self._scanned.values_behind(events)
 
@@ -311,16 +333,34 @@ class Log:
         entry, where = reader.next()
         if entry >> 1 != kind:
             then = self._told(entry >> 1, where)
-            outcome.diverged(words.OTHER_EVENT.format(event=self.n, then=then, now=self._names[kind], here=_place()))
+            outcome.diverged(
+                words.OTHER_EVENT.format(event=self.n, then=then, now=self._names[kind], here=_place())
+            )
         self._check_site(where)
         if entry & 1:
             then, part = reader.value(), self._compared.get(kind, _all)
             if value is NOTHING or not equal(part(then), part(value)):
-                outcome.diverged(words.OTHER_VALUE.format(event=self.n, what=self._names[kind], then=_short(then), now=_short(value),
-                                                          place=_place(), count=self.compared))
+                outcome.diverged(
+                    words.OTHER_VALUE.format(
+                        event=self.n,
+                        what=self._names[kind],
+                        then=_short(then),
+                        now=_short(value),
+                        place=_place(),
+                        count=self.compared,
+                    )
+                )
         elif value is not NOTHING:
-            outcome.diverged(words.OTHER_VALUE.format(event=self.n, what=self._names[kind], then="nothing", now=_short(value),
-                                                      place=_place(), count=self.compared))
+            outcome.diverged(
+                words.OTHER_VALUE.format(
+                    event=self.n,
+                    what=self._names[kind],
+                    then="nothing",
+                    now=_short(value),
+                    place=_place(),
+                    count=self.compared,
+                )
+            )
         self._before += 1
         self._after_tail_event(bool(entry & 1))
 
@@ -338,7 +378,8 @@ class Log:
         f = self._not_ours(f)
         found = self.spots.get((phases.identity(f.f_code), f.f_lasti))
         if found is None:
-            if len(self._codes_kept) > _ENTRIES:  # a script that makes code as it goes: the same names come again
+            # a script that makes code as it goes: the same names come again
+            if len(self._codes_kept) > _ENTRIES:
                 self.spots.clear()
                 self._codes_kept.clear()
             self._codes_kept.append(f.f_code)
@@ -384,10 +425,14 @@ class Log:
     def _check_site(self, where: int) -> None:
         site = self._site(self.spot(_getframe(1))) if where != _NOWHERE else _NOWHERE
         if site != where:
-            outcome.diverged(words.OTHER_PLACE.format(event=self.n, then=self._reader.sites[where], now=_place()))
+            outcome.diverged(
+                words.OTHER_PLACE.format(event=self.n, then=self._reader.sites[where], now=_place())
+            )
 
     def _told(self, kind: int, where: int) -> str:
-        return self._names[kind] if where == _NOWHERE else f"{self._names[kind]} ({self._reader.sites[where]})"
+        return (
+            self._names[kind] if where == _NOWHERE else f"{self._names[kind]} ({self._reader.sites[where]})"
+        )
 
 
 def set_aside(path: str) -> None:

@@ -1,6 +1,8 @@
-"""The file of the log: a chain of parts, each with its length and CRC-32; one that is torn or damaged ends it.
+"""The file of the log: a chain of parts, each with its length and CRC-32;
+one that is torn or damaged ends it.
 
-A part is one write. What was written survives the death of the process, whenever it comes; what was synced, that of the machine.
+A part is one write. What was written survives the death of the process, whenever it comes;
+what was synced, that of the machine.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ from . import own
 
 MAGIC = b"stoker log 2\n"
 CHUNK = 1 << 16  # bytes: so many parts are read together
-_PART = struct.Struct("<III")  # events, values, bytes of the values; with no event: names (0, 0, bytes) or notes (0, 1, bytes)
+# events, values, bytes of the values; with no event: names (0, 0, bytes) or notes (0, 1, bytes)
+_PART = struct.Struct("<III")
 _CRC = struct.Struct("<I")  # of those three, and of what follows: events by number, values
 _HEAD = _PART.size + _CRC.size
 _pwrite = os.pwrite  # the real one
 
 
 def parts(names: tuple, notes: list, events: array, values: list) -> bytes:
-    """What has happened since the last write. `names`: of kinds, of places, and the entries that `events` are the numbers of."""
+    """What has happened since the last write. `names`:
+    of kinds, of places, and the entries that `events` are the numbers of."""
     found = _part(0, 0, b"", names) if any(names) else b""
     if notes:
         found += _part(0, 1, b"", notes)
@@ -37,8 +41,9 @@ def _part(events: int, with_value: int, numbers: bytes, what: object) -> bytes:
 
 
 class Writer:
-    """Writes parts from `end` on. No mapping into memory, though that would need no call: on a full disk, or with a lost share, a page of
-    it is the death of the process, and a write is an error that can be told."""
+    """Writes parts from `end` on. No mapping into memory, though that would need no call:
+    on a full disk, or with a lost share, a page of it is the death of the process, and a write is an error
+    that can be told."""
 
     def __init__(self, path: str, end: int = 0) -> None:
         self._fd = aside(own.open_made(path, os.O_RDWR))
@@ -65,7 +70,8 @@ class Writer:
 
 
 class Reader:
-    """The recorded events in order, a chunk of parts in memory at a time. All are checked first: `count` and `end` (bytes) are sure."""
+    """The recorded events in order, a chunk of parts in memory at a time. All are checked first:
+    `count` and `end` (bytes) are sure."""
 
     def __init__(self, path: str) -> None:
         self._f = open(path, "rb", opener=_private)  # noqa: SIM115 - read on for as long as the replay lasts
@@ -92,7 +98,10 @@ class Reader:
             return False
         events, values, size = _PART.unpack_from(head)
         body = self._f.read(2 * events + size)
-        if len(body) < 2 * events + size or crc32(body, crc32(head[:_PART.size])) != _CRC.unpack_from(head, _PART.size)[0]:
+        if (
+            len(body) < 2 * events + size
+            or crc32(body, crc32(head[: _PART.size])) != _CRC.unpack_from(head, _PART.size)[0]
+        ):
             return False
         chunk = self._chunks[-1] if self._chunks else None
         if chunk is None or chunk[1] > CHUNK:
@@ -176,7 +185,8 @@ class Reader:
 
 
 def _parts(body: bytes):
-    """(events, values, start, end of the packed values) of each part; the events' numbers stand right before their values."""
+    """(events, values, start, end of the packed values) of each part;
+    the events' numbers stand right before their values."""
     at = 0
     while at < len(body):
         events, values, size = _PART.unpack_from(body, at)

@@ -1,6 +1,7 @@
 """How a recording ends, and how a life that does not go as recorded makes room for another try.
 
-Nothing here raises into the user's code. What is written: `state.json` in the resume folder, a file `bad` in an image's folder.
+Nothing here raises into the user's code. What is written:
+`state.json` in the resume folder, a file `bad` in an image's folder.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from _thread import RLock, get_ident
 from ...looks import isinstance
 from . import own, pace, phases, words
 
-TRIES = 5  # lives that may begin one after another without anybody asking; after that the script runs from its start, on the record
+# lives that may begin one after another without anybody asking;
+# after that the script runs from its start, on the record
+TRIES = 5
 REFUSED = "refused"  # in phases.folder: the reason of `refuse_for_all`
 _TRIES = "STOKER_RESUME_TRIES"
 _monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
 passed: dict = {}  # reason -> how many points
 stopped = ""  # why recording ended for good in this life
 asked: list = []  # reasons of other threads, which wait for the main thread
-on_difference: list = []  # called first of all with the reason when this life is not the recorded one: an audit ends there
+# called first of all with the reason when this life is not the recorded one: an audit ends there
+on_difference: list = []
 on_dead_end: list = []  # the same when this life cannot go on and nothing is known
 _stderr = None
 _command: list = []
@@ -28,8 +32,10 @@ _environment: dict = {}
 _cwd = ""
 LATE_S = 25.0  # behind the moment when the first image was wanted: "not resumable" then, until there is one
 _late_from = 0.0
-_lock = RLock()  # state.json is told by the main thread, also out of a signal handler, and by the image's writer
-_known: dict = {"folder": "", "state": {}}  # what state.json says: this process is the only one that writes it
+# state.json is told by the main thread, also out of a signal handler, and by the image's writer
+_lock = RLock()
+# what state.json says: this process is the only one that writes it
+_known: dict = {"folder": "", "state": {}}
 _told = _wanted = 0  # versions of it: on the disk, in memory
 
 
@@ -40,7 +46,8 @@ class Obstacle(Exception):
 
 
 def remember_start() -> None:
-    """Keep what is needed to start this process again exactly as it was started: command line, environment, folder, stderr."""
+    """Keep what is needed to start this process again exactly as it was started:
+    command line, environment, folder, stderr."""
     global _stderr, _cwd
     with open("/proc/self/cmdline", "rb") as f:
         _command[:] = f.read().split(b"\0")[:-1]
@@ -66,8 +73,8 @@ def started_in() -> str:
 
 
 def say(line: str) -> None:
-    """A line on the real standard error, whatever phase this life is in. In a run of Stoker's, `show` tells it from state.json: the log
-    belongs to the script."""
+    """A line on the real standard error, whatever phase this life is in.
+    In a run of Stoker's, `show` tells it from state.json: the log belongs to the script."""
     if os.environ.get("STOKER_RUN_DIR") and not os.environ.get("STOKER_RESUME_DEBUG"):
         return
     try:
@@ -77,13 +84,15 @@ def say(line: str) -> None:
 
 
 def refuse(reason: str) -> None:
-    """Recording stops for good; images that are whole stay good. On the way to an image, or in the tail: not as recorded."""
+    """Recording stops for good; images that are whole stay good. On the way to an image, or in the tail:
+    not as recorded."""
     global stopped
     if phases.target is not None or phases.phase in (phases.GHOST, phases.TAIL):
         diverged(reason)
     if phases.phase == phases.OFF:
         return
-    if get_ident() != phases.main:  # the shared state is the main thread's alone: it does it before its next write, and before any image
+    # the shared state is the main thread's alone: it does it before its next write, and before any image
+    if get_ident() != phases.main:
         asked.append(reason)
         return
     before, phases.depth = phases.depth, 1
@@ -98,7 +107,8 @@ def refuse(reason: str) -> None:
 
 
 def refuse_for_all(reason: str) -> None:
-    """As `refuse`, and no later life of this run uses an image either: what they are of is not all of the run."""
+    """As `refuse`, and no later life of this run uses an image either:
+    what they are of is not all of the run."""
     own.make(phases.folder)
     own.write(os.path.join(phases.folder, REFUSED), reason.encode(errors="replace"))
     refuse(reason)
@@ -122,14 +132,17 @@ def pass_point(reason: str) -> None:
 
 
 def diverged(reason: str) -> None:
-    """This life is not the recorded one: its image is not used again, the files are again as it found them, the script starts once more. An
-    audit ends with that. Does not return."""
+    """This life is not the recorded one: its image is not used again, the files are again as it found them,
+    the script starts once more. An audit ends with that. Does not return."""
     for call in on_difference:
         call(reason)
     phases.depth, phases.leaving = 1, True
     image = phases.target or phases.resumed
     n = getattr(image, "n", None)
-    say(f"the resumed script differs from the recording: {reason}. Retrying from {'an older image' if n else 'the start'}.")
+    say(
+        f"the resumed script differs from the recording: {reason}. Retrying from "
+        f"{'an older image' if n else 'the start'}."
+    )
     phases.turn_off()
     for undo in (lambda: _mark_bad(n, reason), _end_children, _give_files_back):
         try:
@@ -144,7 +157,11 @@ def broke(error: BaseException) -> None:
     if error is phases.from_signal:
         raise error
     tell(error)
-    reason = error.sentence if isinstance(error, Obstacle) else words.INTERNAL.format(error=f"{type(error).__name__}: {error}")
+    reason = (
+        error.sentence
+        if isinstance(error, Obstacle)
+        else words.INTERNAL.format(error=f"{type(error).__name__}: {error}")
+    )
     if not isinstance(error, Obstacle):
         for call in on_dead_end:
             call(reason)
@@ -182,7 +199,8 @@ def state() -> dict:
 
 
 def write_state(**fields: object) -> None:
-    """Merge into `state.json`, whole or not at all; from any thread. That recording has ended, and why, is said whatever `fields` say."""
+    """Merge into `state.json`, whole or not at all; from any thread.
+    That recording has ended, and why, is said whatever `fields` say."""
     global _wanted
     if not phases.folder:
         return
@@ -205,7 +223,8 @@ def write_state(**fields: object) -> None:
 
 
 def no_image_yet() -> None:
-    """Asked now and then while recording: a run in which no point is one says so while it is young. It goes on trying."""
+    """Asked now and then while recording: a run in which no point is one says so while it is young.
+    It goes on trying."""
     global _late_from
     if _late_from < 0 or phases.phase != phases.RECORD:
         return
@@ -223,7 +242,8 @@ def no_image_yet() -> None:
 
 
 def _wanted_one() -> bool:
-    """Whether the first image is due by now; where steps are counted and there is none at all, waiting for one is no excuse."""
+    """Whether the first image is due by now; where steps are counted and there is none at all, waiting for
+    one is no excuse."""
     if pace._every_steps:
         return not phases.steps or phases.steps >= pace._every_steps
     return _monotonic() - pace._begun >= pace._every_s
@@ -256,7 +276,8 @@ def _judge(known: dict) -> None:
 
 
 def _store(known: dict) -> None:
-    """A signal handler may come in between and store a newer one: what is older is stored no more, or once again."""
+    """A signal handler may come in between and store a newer one:
+    what is older is stored no more, or once again."""
     global _told
     import json
     path = os.path.join(phases.folder, "state.json")

@@ -1,8 +1,10 @@
-"""Where Stoker writes and deletes in a run's resume folder: no link is followed, neither there nor on the way from the state folder to it.
+"""Where Stoker writes and deletes in a run's resume folder:
+no link is followed, neither there nor on the way from the state folder to it.
 
-`remove` is like the agent's (base/removal.py hands that one on). It stands here once more: the hooks travel without the agent, into the
-script's process, and must call what the operating system gives, not what was put in its place. Files are named by /proc/self/fd and the
-open folder: of such a name the undo journal knows that it is none of the user's.
+`remove` is like the agent's (base/removal.py hands that one on). It stands here once more:
+the hooks travel without the agent, into the script's process, and must call what the operating system gives,
+not what was put in its place. Files are named by /proc/self/fd and the open folder:
+of such a name the undo journal knows that it is none of the user's.
 """
 
 from __future__ import annotations
@@ -16,12 +18,21 @@ from . import phases
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _RUN = os.environ.get("STOKER_RUN_DIR", "")
 _open, _close, _read, _write, _fsync = os.open, os.close, os.read, os.write, os.fsync
-_stat, _fstat, _mkdir, _unlink, _rmdir, _replace, _rename = os.stat, os.fstat, os.mkdir, os.unlink, os.rmdir, os.replace, os.rename
+_stat, _fstat, _mkdir, _unlink, _rmdir, _replace, _rename = (
+    os.stat,
+    os.fstat,
+    os.mkdir,
+    os.unlink,
+    os.rmdir,
+    os.replace,
+    os.rename,
+)
 _scandir, _chmod, _getpid = os.scandir, os.chmod, os.getpid
 
 
 class Folder:
-    """`with Folder(path) as here`: the open folder as a path, which means the same whatever happens to its name."""
+    """`with Folder(path) as here`: the open folder as a path,
+    which means the same whatever happens to its name."""
 
     def __init__(self, path: str, make: bool = False) -> None:
         self.fd = open_folder(path, make)
@@ -34,8 +45,9 @@ class Folder:
 
 
 def open_folder(path: str, make: bool = False, links: bool = False) -> int:
-    """A descriptor of a folder of Stoker's. `make`: it and those above it in the run folder are made where they are not; a link in the
-    place of one goes, unless `links` says that links there are the user's. Raises OSError."""
+    """A descriptor of a folder of Stoker's. `make`:
+    it and those above it in the run folder are made where they are not;
+    a link in the place of one goes, unless `links` says that links there are the user's. Raises OSError."""
     top, names, firm = _way(path)
     try:
         fd = _open(top, FOLDER & ~os.O_NOFOLLOW)
@@ -65,7 +77,8 @@ def _make(path: str) -> None:
 
 
 def _way(path: str) -> tuple:
-    """(folder to begin at, which may be a link; names from there on, which may not; how many of these are never made)."""
+    """(folder to begin at, which may be a link; names from there on, which may not;
+    how many of these are never made)."""
     if _RUN and path.startswith(_RUN + os.sep):
         runs, run = os.path.split(_RUN)
         state, name = os.path.split(runs)
@@ -107,7 +120,9 @@ def make(path: str, links: bool = False) -> None:
 def open_file(path: str, flags: int) -> int:
     """A descriptor of a regular file of Stoker's. Raises OSError."""
     with Folder(os.path.dirname(path)) as here:
-        fd = _open(f"{here}/{os.path.basename(path)}", flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        fd = _open(
+            f"{here}/{os.path.basename(path)}", flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600
+        )
     if not stat.S_ISREG(_fstat(fd).st_mode):
         _close(fd)
         raise OSError(errno.EINVAL, "not a regular file", path)
@@ -142,7 +157,8 @@ def read(path: str, most: int = 1 << 30) -> bytes:
 
 
 def write(path: str, data: bytes, sync: bool = False, beside: str = "") -> None:
-    """A file of Stoker's, whole or not at all: written beside, by that name if it matters, and renamed. Raises OSError."""
+    """A file of Stoker's, whole or not at all:
+    written beside, by that name if it matters, and renamed. Raises OSError."""
     name = os.path.basename(path)
     with Folder(os.path.dirname(path)) as here:
         new = f"{here}/{beside or f'{name}.{_getpid()}.new'}"
@@ -209,7 +225,8 @@ def remove_at(parent: int, name: str) -> None:
 
 
 def _empty(parent: int, name: str) -> None:
-    """Delete what is in a folder. What its folders hold is moved up before they go: depth costs neither memory nor descriptors."""
+    """Delete what is in a folder. What its folders hold is moved up before they go:
+    depth costs neither memory nor descriptors."""
     fd, number = _open_own(parent, name), 0
     try:
         names = _delete_files(fd)
@@ -222,7 +239,8 @@ def _empty(parent: int, name: str) -> None:
 
 
 def _dissolve(parent: int, name: str, number: int) -> int:
-    """Delete a folder, but move the folders in it up to its parent, under the numbers after `number`. Gives the last number."""
+    """Delete a folder, but move the folders in it up to its parent, under the numbers after `number`.
+    Gives the last number."""
     fd = _open_own(parent, name)
     try:
         for each in _delete_files(fd):

@@ -12,7 +12,8 @@ LEAST_S, MOST_S = 60.0, 600.0
 COST = 0.02  # of a life's time, for images and for tries that came to nothing
 LOOK_S = 0.25  # how often a life looks whether its caretaker asks for an image
 PRIOR_S = 4 * 3600.0  # how long a run lives before it was ever lost
-_WRITE = 1.5e9  # bytes a second that the writer's thread gets through: beside training, but on the same machine
+# bytes a second that the writer's thread gets through: beside training, but on the same machine
+_WRITE = 1.5e9
 _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
 _wall = getattr(time.time, "__wrapped__", time.time)
 _begun = 0.0
@@ -49,7 +50,8 @@ def begun() -> bool:
 
 
 def wish() -> None:
-    """An image is wanted at the next point, a signal came, a limit is near: points are to look at each event."""
+    """An image is wanted at the next point, a signal came, a limit is near:
+    points are to look at each event."""
     global not_before, _urged, wished
     wished, _urged, not_before = True, True, 0.0
 
@@ -57,13 +59,18 @@ def wish() -> None:
 def due() -> bool:
     """Whether an image is wanted; asked at each event, from `not_before` on."""
     now = _clock()
-    if _every_steps and phases.steps - _last_step < _every_steps and (phases.steps != _last_step or now - _last_at < FIRST_S):
+    if (
+        _every_steps
+        and phases.steps - _last_step < _every_steps
+        and (phases.steps != _last_step or now - _last_at < FIRST_S)
+    ):
         return False  # where no steps can be counted (they happen inside a module), time counts
     return now >= _hold_until and (bool(_every_steps) or now - _last_at >= _every_s)
 
 
 def took(begun: float, size: int) -> None:
-    """An image was taken. Young and Daly: the best time between two is sqrt(2 * cost * time between losses)."""
+    """An image was taken. Young and Daly:
+    the best time between two is sqrt(2 * cost * time between losses)."""
     global _last_at, _last_step, _every_s, _spent, _hold_until
     stall = _clock() - begun
     _spent += stall
@@ -91,7 +98,9 @@ def looked() -> None:
 
 def _look_ahead() -> None:
     global not_before
-    not_before = 0.0 if _every_steps or _urged else min(max(_hold_until, _last_at + _every_s), _clock() + LOOK_S)
+    not_before = (
+        0.0 if _every_steps or _urged else min(max(_hold_until, _last_at + _every_s), _clock() + LOOK_S)
+    )
 
 
 def told() -> dict:

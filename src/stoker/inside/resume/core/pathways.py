@@ -1,4 +1,5 @@
-"""Paths as the journal and the file hooks name them, and the few calls of the operating system that are needed as they were."""
+"""Paths as the journal and the file hooks name them, and the few calls of the operating system that are
+needed as they were."""
 
 from __future__ import annotations
 

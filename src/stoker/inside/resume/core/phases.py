@@ -1,7 +1,9 @@
-"""What all parts of exact resume share: the phase this life is in, whether we stand inside a shield, and how one phase becomes the next.
+"""What all parts of exact resume share: the phase this life is in, whether we stand inside a shield, and how
+one phase becomes the next.
 
-A life is one process that trains, from its start to its death. The first one is recorded; the next replays the record as a ghost up to
-an image, restores it, repeats what was lost under the eyes of the tail check, and records on.
+A life is one process that trains, from its start to its death. The first one is recorded;
+the next replays the record as a ghost up to an image, restores it, repeats what was lost under the eyes of
+the tail check, and records on.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ main = _thread.get_ident()  # only this thread's events count
 identity = object.__hash__  # of what lives: as good as id(), of which audit hooks are told each time
 folder = ""  # where log, images and state.json live, over all lives of a run
 attempt = 0
-again = False  # code of the script's runs once more on the way back (a data set is read, a process of set-up works): it writes nowhere
+# code of the script's runs once more on the way back (a data set is read, a process of set-up works):
+# it writes nowhere
+again = False
 leaving = False  # this process is about to become another life: what it does now is not the script's
 log = None  # the Log of this life
 target = None  # the Image that this life goes to, or None
@@ -29,19 +33,26 @@ audit = ""  # the resume folder of the run that this life audits (auditor.py); "
 goal = None  # of an audit: what was told about the place of the image that it is compared with
 on_setup_end: list = []  # called once, with depth > 0, before the first shielded event
 on_ghost_end: list = []  # called once, with depth > 0, when the image is restored
-on_tail_end: list = []  # called once, with depth > 0, when all that was lost is repeated and equal (at once if nothing was lost)
+# called once, with depth > 0, when all that was lost is repeated and equal (at once if nothing was lost)
+on_tail_end: list = []
 on_enter: list = []  # called at each way into a shield, in this order; most of the time there is nothing
 on_leave: list = []  # called at each way out of one
-on_seldom = None  # called at the way into a shield from a place that comes to it for the 1st, 2nd, 4th, 8th, ... time, while recording
+# called at the way into a shield from a place that comes to it for the 1st, 2nd, 4th, 8th, ...
+# time, while recording
+on_seldom = None
 look: object = tuple  # tells where the random numbers of Python and numpy stand; `seen`: what it told last
 seen: tuple = ()
 on_draw = None  # called at the way out of a shield when they stand elsewhere
-on_another_life: list = []  # called before this process becomes another life: what this one has done to files is taken back
-on_ghost_step: list = []  # called with an optimizer (None: any) and a number, where a ghost skips so many steps
+# called before this process becomes another life: what this one has done to files is taken back
+on_another_life: list = []
+# called with an optimizer (None: any) and a number, where a ghost skips so many steps
+on_ghost_step: list = []
 also_held: list = []  # called for things that a walk goes to last: what is kept of what the script drops
 undo_broken = ""  # why images before now can no longer be put back (world/journal.py)
 on_error = None  # what takes the faults of the calls above
-from_signal = None  # an error that a signal handler of the script's or a library's has just raised: no fault of ours, wherever it comes out
+# an error that a signal handler of the script's or a library's has just raised:
+# no fault of ours, wherever it comes out
+from_signal = None
 _fork_hooked = False
 born = time.monotonic()  # nearly the first that this process does
 
@@ -52,18 +63,21 @@ def here() -> bool:
 
 
 def training() -> bool:
-    """As `here()`, and set-up is over: only then are values taken out of tensors events. Set-up runs for real in each life."""
+    """As `here()`, and set-up is over: only then are values taken out of tensors events.
+    Set-up runs for real in each life."""
     return not depth and phase > SETUP and _thread.get_ident() == main
 
 
 def replaying() -> bool:
-    """Whether an answer of the world (clock, files, entropy) comes from the log by `log.take`, instead of from the world by `log.put`:
+    """Whether an answer of the world (clock, files, entropy) comes from the log by `log.take`, instead of
+    from the world by `log.put`:
     in set-up of a life that goes to an image, as a ghost, and in the tail."""
     return phase >= GHOST or (phase == SETUP and target is not None)
 
 
 def enter(frame: object = None) -> object:
-    """Go inside a shield; only when `here()`. The first time, set-up is over. `frame`: that of the caller; given back is its `log.Spot`."""
+    """Go inside a shield; only when `here()`. The first time, set-up is over. `frame`:
+    that of the caller; given back is its `log.Spot`."""
     global depth
     depth = 1
     if phase == SETUP:
@@ -110,7 +124,8 @@ def end_ghost() -> None:
 
 
 def end_tail() -> None:
-    """All that was lost is repeated, and was equal: from here on this life is recorded as the first one was."""
+    """All that was lost is repeated, and was equal:
+    from here on this life is recorded as the first one was."""
     global phase, depth
     before, depth = depth, 1
     phase = RECORD
@@ -135,7 +150,8 @@ def off_in_children() -> None:
 
 
 def _in_child() -> None:
-    """What a process of set-up does to the world (a pool that prepares files) it has done in the recorded life."""
+    """What a process of set-up does to the world (a pool that prepares
+    files) it has done in the recorded life."""
     global again
     again = again or (phase == SETUP and target is not None)
     turn_off()

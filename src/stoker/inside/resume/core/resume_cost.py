@@ -2,8 +2,9 @@
 
 What a ghost does once more is timed for a moment of each second while recording.
 
-A ghost does again what the script does between the calls that it skips. To each event it adds its own work. What a life that came back has
-really taken stands in the place of both, up to its image.
+A ghost does again what the script does between the calls that it skips.
+To each event it adds its own work. What a life that came back has really taken stands in the place of both,
+up to its image.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ MOMENT_S = 0.05
 TELL_S = 1.0  # between two words of how far a life is that comes back
 EVENTS = 64  # without steps of an optimizer, so many events are a round of the script's loop
 _clock = getattr(time.monotonic, "__wrapped__", time.monotonic)
-_gone = (0, 0.0, 0.0)  # the way back that this life came: events, seconds, and the seconds of training that it saved
+# the way back that this life came: events, seconds, and the seconds of training that it saved
+_gone = (0, 0.0, 0.0)
 _begun = 0.0
 _setup_s = 0.0
 _own_s = _timed_s = 0.0  # all moments together: what the script did itself, how long they were
@@ -28,11 +30,13 @@ _from = 0.0  # when the moment began, 0 before it has
 _edge, _steps = 0, 0  # events and steps at the last round's end
 _moment_s = 0.0
 _tell_at = 0.0
-left: float | None = None  # the clock when the script took over, None within a shield or when nothing is timed
+# the clock when the script took over, None within a shield or when nothing is timed
+left: float | None = None
 
 
 def begin(since: float, setup_s: float, gone: tuple) -> None:
-    """Recording goes on from here. `since`: the clock at the end of set-up, or of the way back; `gone`: as `_gone`."""
+    """Recording goes on from here. `since`: the clock at the end of set-up, or of the way back;
+    `gone`: as `_gone`."""
     global _begun, _gone, _setup_s
     _begun, _gone, _setup_s = since, gone, setup_s
 
@@ -43,7 +47,8 @@ def trained_s() -> float:
 
 
 def foretell(events: int, stall_s: float) -> dict:
-    """For an image after so many events, which took `stall_s` to take: `{"back_s": seconds from the end of set-up until it is restored,
+    """For an image after so many events, which took `stall_s` to take: `{"back_s":
+    seconds from the end of set-up until it is restored,
     "setup_s", "trained_s"}`; empty when nothing was timed yet. Putting back takes about as long as taking."""
     if not _timed_s:
         return {}
@@ -56,7 +61,14 @@ def look() -> None:
     """Time the script's own work for a moment; asked about once a second."""
     global _open, _until, _from, _edge, _steps, left
     if _begun and not _open:
-        _open, _until, _from, _edge, _steps, left = True, _clock() + MOMENT_S, 0.0, phases.log.n, phases.steps, None
+        _open, _until, _from, _edge, _steps, left = (
+            True,
+            _clock() + MOMENT_S,
+            0.0,
+            phases.log.n,
+            phases.steps,
+            None,
+        )
         phases.on_enter.insert(0, _stops)
         phases.on_leave.append(_goes_on)
 
@@ -85,7 +97,8 @@ def _stops() -> None:
 
 
 def _goes_on() -> None:
-    """Whole rounds of the loop are timed, from one step to another: else what comes behind a long call would be seen too often."""
+    """Whole rounds of the loop are timed, from one step to another:
+    else what comes behind a long call would be seen too often."""
     global left, _from, _edge, _steps, _moment_s
     now = _clock()
     if phases.steps != _steps or phases.log.n - _edge >= EVENTS:
@@ -108,8 +121,8 @@ def _shut(seconds: float) -> None:
 
 
 def announce() -> None:
-    """From here until all is repeated, `state.json` says how far this life is: {"back": {"attempt", "step", "of"}}; `of` is the step of the
-    image, None once it is restored."""
+    """From here until all is repeated, `state.json` says how far this life is: {"back":
+    {"attempt", "step", "of"}}; `of` is the step of the image, None once it is restored."""
     phases.on_leave.append(_tell)
     phases.on_tail_end.append(_arrived)
 

@@ -1,7 +1,10 @@
-"""Images on disk: `images/<n>/` holds `data` (raw memory), `meta` (what and where, marshal of plain values) and `manifest.json`.
+"""Images on disk: `images/<n>/` holds `data` (raw memory), `meta` (what and where, marshal of plain values)
+and `manifest.json`.
 
-An image is whole or absent: written beside, flushed to the disk, renamed. CRC-32 and lengths tell a torn or damaged file; they are to find
-accidents, not attackers (the folder is private to the user), and cost a fifth of a cryptographic hash on the way of training.
+An image is whole or absent: written beside, flushed to the disk, renamed.
+CRC-32 and lengths tell a torn or damaged file;
+they are to find accidents, not attackers (the folder is private to the user), and cost a fifth of a
+cryptographic hash on the way of training.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ def folder(root: str, n: int) -> str:
 
 def numbers(root: str) -> list:
     """The images that are there, newest first, those marked bad included."""
-    return sorted((int(name) for name in own.folders(os.path.join(root, "images")) if name.isdigit()), reverse=True)
+    return sorted(
+        (int(name) for name in own.folders(os.path.join(root, "images")) if name.isdigit()), reverse=True
+    )
 
 
 def memory(address: int, length: int):
@@ -57,7 +62,8 @@ def room(root: str, needed: int) -> str:
 
 
 def write(root: str, n: int, data, meta: dict, facts: dict) -> int:
-    """Write image `n` from a buffer and a dict of plain values; returns its size in bytes. Raises OSError; then nothing is left of it."""
+    """Write image `n` from a buffer and a dict of plain values; returns its size in bytes.
+    Raises OSError; then nothing is left of it."""
     images = os.path.join(root, "images")
     beside = os.path.join(images, f"new-{n}")
     own.make(images)
@@ -139,12 +145,16 @@ def manifest(root: str, n: int) -> dict:
     if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
         raise Damaged(f"the manifest of image {n} is not valid")
     if found.get("format") != FORMAT:
-        raise Damaged(f"image {n} was written by another version (format {found.get('format')}, this version reads format {FORMAT})")
+        raise Damaged(
+            f"image {n} was written by another version (format {found.get('format')}, this version reads "
+            f"format {FORMAT})"
+        )
     return found
 
 
 def verified(root: str, n: int) -> tuple:
-    """(manifest, meta, the bytes of data) of image `n`, each checked against its length and checksum; raises Damaged."""
+    """(manifest, meta, the bytes of data) of image `n`, each checked against its length and checksum;
+    raises Damaged."""
     told, unpacked = meta(root, n)
     return told, unpacked, _checked(root, n, told, "data")
 

@@ -1,8 +1,8 @@
-"""DataLoader under exact resume: each iterator and each batch is an event; a ghost gets stand-in iterators that start no worker and touch
-no data set.
+"""DataLoader under exact resume: each iterator and each batch is an event;
+a ghost gets stand-in iterators that start no worker and touch no data set.
 
-`install()` patches DataLoader. `obstacle()`, `save()` and `load(state)` (reopen.py) are what an image needs: at its place each open
-stand-in becomes a real iterator, at the batch where it was.
+`install()` patches DataLoader. `obstacle()`, `save()` and `load(state)` (reopen.py) are what an image needs:
+at its place each open stand-in becomes a real iterator, at the batch where it was.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def install() -> None:
     _module = internals.data_module("dataloader")
     many = "_MultiProcessingDataLoaderIter"
     for owner, name, patched in (
-        ("DataLoader", "__iter__", _iter), ("_BaseDataLoaderIter", "__next__", _next), ("_BaseDataLoaderIter", "_next_index", _next_index),
+        ("DataLoader", "__iter__", _iter), ("_BaseDataLoaderIter", "__next__", _next),
+        ("_BaseDataLoaderIter", "_next_index", _next_index),
         (many, "_reset", _reset), (many, "_get_data", _get_data), (many, "_process_data", _process_data),
     ):  # fmt: skip
         kind = getattr(_module, owner)
@@ -45,7 +46,9 @@ def install() -> None:
         setattr(kind, name, patched)
     reopen.next_batch = _originals["__next__"]
     watch_kinds.remember_generators()
-    _stand_in = type("StandIn", (_module._BaseDataLoaderIter,), {"__init__": lambda self: None, "__module__": __name__})
+    _stand_in = type(
+        "StandIn", (_module._BaseDataLoaderIter,), {"__init__": lambda self: None, "__module__": __name__}
+    )
 
 
 def obstacle() -> str:
@@ -86,7 +89,8 @@ def _next(self):
 
 
 def _outside() -> None:
-    """A loader is used where no event is made: within a shield that is its business; in another thread nobody can follow it."""
+    """A loader is used where no event is made: within a shield that is its business;
+    in another thread nobody can follow it."""
     global _by_thread
     if phases.phase and _thread.get_ident() != phases.main:
         _by_thread = True
@@ -158,7 +162,8 @@ def _after_iter(loader: object, iterator: object, track: object, looked: list) -
         outcome.refuse(words.LOADER_OWN_ITERATOR.format(type=type(iterator).__name__))
         return
     track.seed = iterator._base_seed
-    track.consumed = dict(track.produced)  # what was on its way when a persistent iterator began again is thrown away
+    # what was on its way when a persistent iterator began again is thrown away
+    track.consumed = dict(track.produced)
     if track.guard is None and (track.workers or track.iterable):
         track.guard = loader_state.guard(loader, track)
         if not track.workers:
@@ -244,7 +249,9 @@ def _exhausted(track: object) -> None:
 def _failed(error: BaseException) -> None:
     """An error comes out of a loader. The script may catch it and go on; a ghost could not."""
     if isinstance(error, Exception) or phases.phase == phases.RECORD:
-        outcome.refuse(words.LOADER_FAILED.format(error=f"{type(error).__name__}: {error}".partition("\n")[0][:200]))
+        outcome.refuse(
+            words.LOADER_FAILED.format(error=f"{type(error).__name__}: {error}".partition("\n")[0][:200])
+        )
 
 
 def _fenced(call: object, *args: object) -> object:
@@ -272,7 +279,8 @@ def _next_index(self):
             internals.set_torch_rng(state, generator)
     before, own = internals.rngs(), track.own_states()
     index = _originals["_next_index"](self)
-    if not track.iterable:  # there an index says nothing, and how many are drawn is a matter of when workers end
+    # there an index says nothing, and how many are drawn is a matter of when workers end
+    if not track.iterable:
         track.crc = loader_state.checksum(index, track.crc)
         track.drew(track.drawn, before, internals.rngs())
         track.drew_of_own(track.drawn, own, track.own_states())
@@ -302,7 +310,10 @@ def _note(track: object, states: dict, data: object) -> None:
     else:
         worker, rngs, changed = getattr(data, workers.NEWS, (None, None, ""))
     if rngs is not None:
-        states[worker] = tuple(b if b is not None else a for a, b in zip(states.get(worker, (None, None, None)), rngs))  # noqa: B905
+        states[worker] = tuple(
+            b if b is not None else a
+            for a, b in zip(states.get(worker, (None, None, None)), rngs)  # noqa: B905
+        )
     if changed:
         why = words.WORKER_CHANGED.format(what=changed)
         track.trouble = track.trouble or why
@@ -345,7 +356,12 @@ def _ghost_iter(loader: object) -> object:
             loader._iterator = iterator
     else:
         loader_state.tracks[iterator].begin(loader)
-    iterator.__dict__.update(_index_sampler=loader._index_sampler, _dataset=loader.dataset, _num_workers=loader.num_workers, _num_yielded=0)
+    iterator.__dict__.update(
+        _index_sampler=loader._index_sampler,
+        _dataset=loader.dataset,
+        _num_workers=loader.num_workers,
+        _num_yielded=0,
+    )
     loader_state.remember(loader)
     _fenced(side_effects.hand_out_of_data, loader_state.tracks[iterator])
     return iterator

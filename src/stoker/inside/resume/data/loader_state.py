@@ -1,5 +1,5 @@
-"""What has to be known about each iterator over a DataLoader, and about each sampler. Both are numbered by their first use, which has the
-same order in each life.
+"""What has to be known about each iterator over a DataLoader, and about each sampler.
+Both are numbered by their first use, which has the same order in each life.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ..state import changed, stack_values, watch
 from . import samplers
 
 tracks = stack_values.loaders  # iterator -> Track
-known: dict = {}  # number -> (weak sampler, generator and data set, digest at its first use): samplers that were ever iterated
+# number -> (weak sampler, generator and data set, digest at its first use): samplers that were ever iterated
+known: dict = {}
 counts = {"iterators": 0, "samplers": 0}  # so far, those that are gone included
 making = None  # the Track whose iterator is being made
 rebuilding = None  # the same, when that one is to go on where it was
@@ -38,8 +39,10 @@ class Track:
         self.iterable = loader._dataset_kind == internals.data_module("dataloader")._DatasetKind.Iterable
         self.epoch = 0  # of a persistent iterator: how often it began again
         self.made = self.reset = None  # the global generators when it was made, and when it began again
-        self.made_sampler = self.reset_sampler = None  # the sampler before it was made, and before it began again
-        self.produced: dict = {}  # worker -> states of its generators after the last batch that arrived from it
+        # the sampler before it was made, and before it began again
+        self.made_sampler = self.reset_sampler = None
+        # worker -> states of its generators after the last batch that arrived from it
+        self.produced: dict = {}
         self.consumed: dict = {}  # the same, after the last one that the script got
         self.trouble = ""  # why no image can be taken while this iterator is open
         self.seed = None
@@ -53,11 +56,14 @@ class Track:
     def begin(self, loader: object) -> None:
         """The first or the next epoch of this iterator begins."""
         self.twin = _twin(loader)
-        self.k = self.drawn = self.crc = self.sample = 0  # batches given, index batches drawn, checksums over those and over samples
+        # batches given, index batches drawn, checksums over those and over samples
+        self.k = self.drawn = self.crc = self.sample = 0
         self.ended = self.held = False
         self._writers = None  # of the script's own code that reads batches in this process
-        self.own_draws: list = []  # (which index batch, own generators before it was drawn), where others had drawn from them in between
-        self.draws: list = []  # (which index batch, global generators before it was drawn), where drawing it moved them
+        # (which index batch, own generators before it was drawn), where others had drawn from them in between
+        self.own_draws: list = []
+        # (which index batch, global generators before it was drawn), where drawing it moved them
+        self.draws: list = []
 
     def may_go_on(self) -> bool:
         """Whether it can still give something, or its workers live on."""
@@ -65,13 +71,22 @@ class Track:
 
     def feeds(self) -> list:
         twin = self.twin
-        return [("dataset", twin.dataset), ("collate_fn", twin.collate_fn), ("worker_init_fn", twin.worker_init_fn)]
+        return [
+            ("dataset", twin.dataset),
+            ("collate_fn", twin.collate_fn),
+            ("worker_init_fn", twin.worker_init_fn),
+        ]
 
     def writers(self) -> object:
-        """What runs in this process when a batch is read, as far as it is the script's own (call_writes.py); None if nothing does."""
+        """What runs in this process when a batch is read, as far as it is the script's own (call_writes.py);
+        None if nothing does."""
         if self._writers is None:
             reads = () if self.workers else (self.twin.dataset, self.twin.collate_fn)
-            self._writers = call_writes.of_data(self.twin._index_sampler, reads) if self.counters or not self.iterable else ()
+            self._writers = (
+                call_writes.of_data(self.twin._index_sampler, reads)
+                if self.counters or not self.iterable
+                else ()
+            )
         return self._writers or None
 
     def look(self, when: str) -> None:
@@ -114,9 +129,10 @@ class Track:
 
 
 class Counters:
-    """What an iterable data set, read in this process, keeps about itself in plain attributes (epochs, samples, where it stands), and
-    generators of random numbers that it holds itself. They may go on while it is read, for a reading from the start begins with what they
-    were then; but not changed by others meanwhile."""
+    """What an iterable data set, read in this process, keeps about itself in plain attributes (epochs,
+    samples, where it stands), and generators of random numbers that it holds itself.
+    They may go on while it is read, for a reading from the start begins with what they were then;
+    but not changed by others meanwhile."""
 
     def __init__(self, dataset: object) -> None:
         self._attributes = leaves.attributes(dataset) or {}
@@ -191,8 +207,9 @@ def _own_generators(loader: object) -> list:
 
 
 class Inside:
-    """Sees what the sampler, and without workers the data set, change about themselves while a batch is made: the walk must be told, since
-    a ghost makes no batches. For the first batches, and when something new is seen, the script's own changes are told apart."""
+    """Sees what the sampler, and without workers the data set, change about themselves while a batch is made:
+    the walk must be told, since a ghost makes no batches.
+    For the first batches, and when something new is seen, the script's own changes are told apart."""
 
     def __init__(self, loader: object) -> None:
         feeds = [("sampler", loader._index_sampler), ("generator", loader.generator)]
@@ -239,7 +256,8 @@ def track_of(iterator: object) -> Track | None:
 
 
 def still_open() -> list:
-    """Tracks of the iterators that can still give something, or whose workers live on; in the order they were made."""
+    """Tracks of the iterators that can still give something, or whose workers live on;
+    in the order they were made."""
     found = [track for _, track in list(tracks.items()) if track.may_go_on()]
     return sorted(found, key=lambda track: track.number)
 
@@ -250,7 +268,8 @@ def worker_pids() -> set:
 
 
 def guard(loader: object, track: Track) -> object:
-    """A Watch over what is given to workers, or read by an iterable data set; kept over epochs while nothing changes."""
+    """A Watch over what is given to workers, or read by an iterable data set;
+    kept over epochs while nothing changes."""
     found = _guards.get(loader)
     if found is not None:
         found.forgive_shared()
@@ -281,7 +300,9 @@ def remember(loader: object, state: tuple | None = None) -> None:
 
 def sampler_of(entry: tuple) -> object:
     thing = entry[0]()
-    return thing._index_sampler if isinstance(thing, internals.data_module("dataloader").DataLoader) else thing
+    return (
+        thing._index_sampler if isinstance(thing, internals.data_module("dataloader").DataLoader) else thing
+    )
 
 
 def capture(entry: tuple) -> tuple:
@@ -303,7 +324,11 @@ def sample(data: object, crc: int) -> int:
     import torch
     if isinstance(data, torch.Tensor):
         flat = data.detach().reshape(-1)
-        ends = torch.cat([flat[:64], flat[-64:]]).cpu() if data.layout == torch.strided and data.numel() else None
+        ends = (
+            torch.cat([flat[:64], flat[-64:]]).cpu()
+            if data.layout == torch.strided and data.numel()
+            else None
+        )
         told = b"" if ends is None else bytes(ends.contiguous().view(torch.uint8).tolist())
         return zlib.crc32(told + repr((tuple(data.shape), data.dtype)).encode(), crc)
     if isinstance(data, dict):
@@ -314,11 +339,16 @@ def sample(data: object, crc: int) -> int:
         for value in data:
             crc = sample(value, crc)
         return crc
-    return zlib.crc32(repr(data).encode(), crc) if isinstance(data, (int, float, str, bytes, bool, type(None))) else crc
+    return (
+        zlib.crc32(repr(data).encode(), crc)
+        if isinstance(data, (int, float, str, bytes, bool, type(None)))
+        else crc
+    )
 
 
 def _twin(loader: object) -> object:
-    """The loader as it is now, without the iterator that it may hold: at the image the loader itself can be gone, or changed."""
+    """The loader as it is now, without the iterator that it may hold:
+    at the image the loader itself can be gone, or changed."""
     kind = internals.data_module("dataloader").DataLoader
     twin = kind.__new__(kind)
     twin.__dict__.update(loader.__dict__)

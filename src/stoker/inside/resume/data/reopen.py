@@ -1,5 +1,5 @@
-"""Loaders in an image: what is kept about open iterators and about samplers, and how stand-ins become real iterators again, each at the
-batch where it was, with workers whose random generators stand as they stood.
+"""Loaders in an image: what is kept about open iterators and about samplers, and how stand-ins become real
+iterators again, each at the batch where it was, with workers whose random generators stand as they stood.
 """
 
 from __future__ import annotations
@@ -19,12 +19,19 @@ _INSIDE = ("_task_info", "_sampler_iter", "_dataset_fetcher", "_data_queue")
 
 
 def holds() -> list:
-    """What open iterators keep for themselves: batches that wait, and the iterators of samplers and data sets."""
-    return [iterator.__dict__[name] for iterator in list(loader_state.tracks) for name in _INSIDE if name in iterator.__dict__]
+    """What open iterators keep for themselves:
+    batches that wait, and the iterators of samplers and data sets."""
+    return [
+        iterator.__dict__[name]
+        for iterator in list(loader_state.tracks)
+        for name in _INSIDE
+        if name in iterator.__dict__
+    ]
 
 
 def save(store: object = None) -> dict:
-    """The state of all open iterators and of all samplers, marshal-able. Only where `obstacle()` is "". Raises samplers.Unreadable."""
+    """The state of all open iterators and of all samplers, marshal-able.
+    Only where `obstacle()` is "". Raises samplers.Unreadable."""
     known, as_first = {}, set()
     for n, entry in loader_state.known.items():
         sampler = loader_state.sampler_of(entry)
@@ -34,26 +41,41 @@ def save(store: object = None) -> dict:
             if digest == entry[3]:
                 as_first.add(id(sampler))
             known[n] = (digest, None if digest == entry[3] else state)
-    return {"counts": loader_state.counts, "iterators": [_kept(track, as_first) for track in loader_state.still_open()], "samplers": known}
+    return {
+        "counts": loader_state.counts,
+        "iterators": [_kept(track, as_first) for track in loader_state.still_open()],
+        "samplers": known,
+    }
 
 
 def _kept(track: object, as_first: set) -> dict:
     kept = {name: getattr(track, name) for name in ("number", *_FIT, *_BACK, *_PROOF)}
     with track.as_watched():
         kept["guard"] = track.guard.digest() if track.guard is not None else 0
-    kept["counters"] = None if track.counters is None else (track.counters.made, track.counters.watched, track.counters.now())
-    if id(track.twin._index_sampler) in as_first and track.made_sampler == (track.reset_sampler or track.made_sampler):
+    kept["counters"] = (
+        None
+        if track.counters is None
+        else (track.counters.made, track.counters.watched, track.counters.now())
+    )
+    if id(track.twin._index_sampler) in as_first and track.made_sampler == (
+        track.reset_sampler or track.made_sampler
+    ):
         kept["made_sampler"] = kept["reset_sampler"] = None  # it never changes by itself: a ghost has it
     return kept
 
 
 def load(state: dict, store: object = None) -> None:
-    """Make stand-in iterators real, where they were. The memory of the script (tensors, arrays, values) must be back already, since workers
-    start with it; the global random generators are as before when this returns. What does not fit is `diverged`."""
+    """Make stand-in iterators real, where they were.
+    The memory of the script (tensors, arrays, values) must be back already, since workers start with it;
+    the global random generators are as before when this returns. What does not fit is `diverged`."""
     before, depth = internals.rngs(), phases.depth
     phases.depth = 1
     try:
-        why = _load(state, set(filter(None, os.environ.get("STOKER_RESUME_DROP", "").split(","))) & {"position", "worker_rng"})
+        why = _load(
+            state,
+            set(filter(None, os.environ.get("STOKER_RESUME_DROP", "").split(",")))
+            & {"position", "worker_rng"},
+        )
     except samplers.Unreadable as e:
         why = words.SAMPLER_UNREADABLE.format(what=e)
     finally:
@@ -81,7 +103,8 @@ def _load(state: dict, drop: set) -> str:
             samplers.restore(kept, loader_state.sampler_of(entry), entry[1] and entry[1]())
         if samplers.digest(loader_state.capture(entry)) != digest and not drop:
             return words.SAMPLER_OTHER
-        loader_state.known[n] = (*entry[:3], digest if kept is None else None)  # what changed is kept whole in each later image
+        # what changed is kept whole in each later image
+        loader_state.known[n] = (*entry[:3], digest if kept is None else None)
     return ""
 
 
@@ -134,12 +157,15 @@ def _own_sampler(thing: object) -> bool:
 
 
 def _make(iterator: object, track: object, begin: dict) -> None:
-    """Start the iterator, its workers included, and go to its batch: indices are passed over, an iterable data set is read again."""
+    """Start the iterator, its workers included, and go to its batch:
+    indices are passed over, an iterable data set is read again."""
     global ran_own_code
     ran_own_code = ran_own_code or track.iterable or _own_sampler(track.twin._index_sampler)
     module = internals.data_module("dataloader")
     iterator.__dict__ = {}
-    iterator.__class__ = module._MultiProcessingDataLoaderIter if track.workers else module._SingleProcessDataLoaderIter
+    iterator.__class__ = (
+        module._MultiProcessingDataLoaderIter if track.workers else module._SingleProcessDataLoaderIter
+    )
     loader_state.making = loader_state.rebuilding = track
     phases.again = True
     if track.workers:

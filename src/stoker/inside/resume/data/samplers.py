@@ -1,7 +1,8 @@
-"""The state of a sampler (and of the generator it draws from), as a value that can be kept, compared and put back in place.
+"""The state of a sampler (and of the generator it draws from), as a value that can be kept,
+compared and put back in place.
 
-A sampler's `__iter__` may shuffle its own list, count epochs or draw from a generator of its own. As a ghost it does not run, so what it
-would have changed is put back from here.
+A sampler's `__iter__` may shuffle its own list, count epochs or draw from a generator of its own.
+As a ghost it does not run, so what it would have changed is put back from here.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def digest(state: tuple) -> int:
 
 
 def restore(state: tuple, sampler: object, generator: object) -> None:
-    """Make both what they were; containers and arrays keep their identity. Raises Unreadable where that cannot be done."""
+    """Make both what they were; containers and arrays keep their identity.
+    Raises Unreadable where that cannot be done."""
     _put(sampler, state[0], "sampler")
     _put(generator, state[1], "generator")
 
@@ -59,7 +61,10 @@ def _take(thing: object, path: str, seen: dict, deep: int) -> tuple:
     if kind in _NESTS and _pure(thing, 0):
         return ("data", thing if kind in (tuple, frozenset) else marshal.loads(marshal.dumps(thing, 2)))
     if isinstance(thing, _CODE) or kind is range or leaves.is_value(kind):
-        return ("code", getattr(thing, "__qualname__", None) or (repr(thing) if kind is range else kind.__name__))
+        return (
+            "code",
+            getattr(thing, "__qualname__", None) or (repr(thing) if kind is range else kind.__name__),
+        )
     state = generator_state(thing)
     if state is not None:
         return state
@@ -69,7 +74,10 @@ def _take(thing: object, path: str, seen: dict, deep: int) -> tuple:
     if kind in (list, tuple):
         return (kind.__name__, [_take(v, f"{path}[{n}]", seen, deep + 1) for n, v in enumerate(thing)])
     if isinstance(thing, dict):
-        items = [(_take(k, f"{path} key", seen, deep + 1), _take(v, f"{path}[{k!r}]", seen, deep + 1)) for k, v in dict.items(thing)]
+        items = [
+            (_take(k, f"{path} key", seen, deep + 1), _take(v, f"{path}[{k!r}]", seen, deep + 1))
+            for k, v in dict.items(thing)
+        ]
         return ("dict", items, _attributes(thing, path, seen, deep))
     if leaves.solid(kind) is object:
         return ("object", leaves.name_of(kind), _attributes(thing, path, seen, deep))
@@ -78,7 +86,8 @@ def _take(thing: object, path: str, seen: dict, deep: int) -> tuple:
 
 def _attributes(thing: object, path: str, seen: dict, deep: int) -> list:
     found = list((leaves.attributes(thing) or {}).items())
-    if type(thing).__module__ == "torch.utils.data.sampler":  # torch's own ask a data set how long it is; a list could not be known again
+    # torch's own ask a data set how long it is; a list could not be known again
+    if type(thing).__module__ == "torch.utils.data.sampler":
         seen.setdefault(id(thing.__dict__.get("data_source")), ("data set",))
     for name, descriptor in leaves.slots(type(thing)):
         try:
@@ -95,7 +104,12 @@ def _put(thing: object, state: tuple, path: str) -> None:
     if kind in _GENERATORS:
         set_generator(thing, state)
     elif kind == "array":
-        _check(thing is not None and str(getattr(thing, "dtype", "")) == state[1] and tuple(thing.shape) == state[2], path)
+        _check(
+            thing is not None
+            and str(getattr(thing, "dtype", "")) == state[1]
+            and tuple(thing.shape) == state[2],
+            path,
+        )
         _write(thing, state[3])
     elif kind in ("list", "tuple"):
         _check(type(thing).__name__ == kind and len(thing) == len(state[1]), path)
@@ -137,7 +151,8 @@ def _put_attributes(thing: object, attributes: list, path: str) -> None:
 
 
 def _changed(there: object, state: tuple) -> object:
-    """What belongs there: a list, dict or set keeps its identity. Raises Unreadable: a set that is gone through in another order."""
+    """What belongs there: a list, dict or set keeps its identity. Raises Unreadable:
+    a set that is gone through in another order."""
     if state[0] == "scalar":
         return sys.modules["numpy"].frombuffer(state[2], state[1])[0]
     value = state[1]
@@ -161,7 +176,10 @@ def _check(fits: bool, path: str) -> None:
 
 
 def _is_dataset(kind: type) -> bool:
-    return any(base.__qualname__ == "Dataset" and base.__module__ == "torch.utils.data.dataset" for base in kind.__mro__)
+    return any(
+        base.__qualname__ == "Dataset" and base.__module__ == "torch.utils.data.dataset"
+        for base in kind.__mro__
+    )
 
 
 def _pure(nest: object, deep: int) -> bool:
@@ -181,7 +199,9 @@ def _pure(nest: object, deep: int) -> bool:
 # -- generators of random numbers, and memory
 
 def _numpy_state(source: object) -> object:
-    return _plainly(source.bit_generator.state if type(source).__name__ == "Generator" else source.get_state(legacy=False))
+    return _plainly(
+        source.bit_generator.state if type(source).__name__ == "Generator" else source.get_state(legacy=False)
+    )
 
 
 def _set_numpy(source: object, state: object) -> None:
@@ -209,9 +229,17 @@ def _from_plain(state: object) -> object:
 
 
 _GENERATORS = {  # word -> (modules and classes, state, put back)
-    "random": (("random", ("Random",)), internals.python_rng, lambda source, state: internals.set_python_rng(state, source)),
+    "random": (
+        ("random", ("Random",)),
+        internals.python_rng,
+        lambda source, state: internals.set_python_rng(state, source),
+    ),
     "numpy": (("numpy.random", ("Generator", "RandomState")), _numpy_state, _set_numpy),
-    "torch": (("torch", ("Generator",)), internals.torch_rng, lambda source, state: internals.set_torch_rng(state, source)),
+    "torch": (
+        ("torch", ("Generator",)),
+        internals.torch_rng,
+        lambda source, state: internals.set_torch_rng(state, source),
+    ),
 }
 
 
@@ -234,7 +262,12 @@ def _memory(thing: object) -> tuple | None:
         if thing.device.type != "cpu" or thing.layout != torch.strided:
             raise Unreadable("its tensor is not in plain memory")
         flat = thing.detach().contiguous().reshape(-1).view(torch.uint8)
-        return ("array", str(thing.dtype), tuple(thing.shape), bytes(memoryview(flat.numpy())) if flat.numel() else b"")
+        return (
+            "array",
+            str(thing.dtype),
+            tuple(thing.shape),
+            bytes(memoryview(flat.numpy())) if flat.numel() else b"",
+        )
     if numpy is not None and hasattr(numpy, "ndarray") and isinstance(thing, numpy.ndarray):
         if thing.dtype == object:
             raise Unreadable("its array holds objects")

@@ -1,7 +1,10 @@
-"""What runs inside the worker processes of a DataLoader: torch's own worker loop, between two queues that carry more than they used to.
+"""What runs inside the worker processes of a DataLoader:
+torch's own worker loop, between two queues that carry more than they used to.
 
-Each batch brings the state of the worker's random generators after it, and a word when something that feeds it was seen to change.
-Forked, spawned and fork-served workers are the same: all they need, the state to begin with included, travels as an argument.
+Each batch brings the state of the worker's random generators after it, and a word when something that feeds
+it was seen to change.
+Forked, spawned and fork-served workers are the same:
+all they need, the state to begin with included, travels as an argument.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from ..core import early_log, internals, phases
 from ..world import effects, opening
 
 _original = None  # torch's worker loop, while `Loop` stands in its place
-_CHANGES = dict.fromkeys("os.truncate os.remove os.rmdir os.mkdir".split(), 0)  # audit events: which argument is the path
+# audit events: which argument is the path
+_CHANGES = dict.fromkeys("os.truncate os.remove os.rmdir os.mkdir".split(), 0)
 _CHANGES.update(dict.fromkeys("os.rename os.link os.symlink".split(), 1))
 _NOBODYS = ("/dev/", "/proc/", os.path.expanduser("~/.cache/"), os.path.expanduser("~/.config/"))
 WRITES = "something writes"  # into a file: how that word begins
@@ -22,8 +26,9 @@ NEWS = "_stoker_news"  # on what a worker sends instead of a batch
 
 
 class Batch:
-    """A batch on its way to the main process. `rngs`: (python, numpy, torch), None for what is as it was after the worker's last batch.
-    `changed`: what was seen to change in the worker, for the first batch that saw it."""
+    """A batch on its way to the main process. `rngs`:
+    (python, numpy, torch), None for what is as it was after the worker's last batch. `changed`:
+    what was seen to change in the worker, for the first batch that saw it."""
 
     __slots__ = ("changed", "data", "rngs", "worker")
 
@@ -41,7 +46,8 @@ class Batch:
 
 
 class Loop:
-    """In the place of torch's worker loop, as the target of a worker process. `begin`: worker -> the states of its generators. `strays`:
+    """In the place of torch's worker loop, as the target of a worker process. `begin`:
+    worker -> the states of its generators. `strays`:
     generators to watch besides; a worker that does not inherit them by a fork looks for its own."""
 
     __slots__ = ("begin", "strays")
@@ -60,7 +66,20 @@ class Loop:
         feeds = [("dataset", internals.dataset_given(loop, dataset)), ("collate_fn", collate)]
         desk = _Desk(worker, feeds, self.strays, self.begin.get(worker))
         desk.listen()
-        loop(kind, dataset, _Tasks(tasks, desk), _Results(results, desk), done, batched, collate, drop_last, seed, prepare, worker, *rest)
+        loop(
+            kind,
+            dataset,
+            _Tasks(tasks, desk),
+            _Results(results, desk),
+            done,
+            batched,
+            collate,
+            drop_last,
+            seed,
+            prepare,
+            worker,
+            *rest,
+        )
 
 
 def replace_loop(begin: dict) -> None:
@@ -99,7 +118,8 @@ class _Desk:
         """For files that the script's own code writes, and for what it prints: nobody could put that back."""
         sys.addaudithook(self._audit)  # of this process only
         effects.heard = lambda path: self._changes(path, sys._getframe(1))
-        for each in opening.handles.opened() if opening.handles is not None else ():  # by the process that has forked this one
+        # by the process that has forked this one
+        for each in opening.handles.opened() if opening.handles is not None else ():
             if each.writes:
                 each.raw().write = self._around(each.raw().write, lambda path=each.path: self._writes(path))
         try:
@@ -127,10 +147,12 @@ class _Desk:
             self._changes(path, sys._getframe(1))
 
     def _changes(self, path: str, frame: object) -> None:
-        """The script's own code, or a library that it has called, changes the file of this name; caches of libraries are their business."""
+        """The script's own code, or a library that it has called, changes the file of this name;
+        caches of libraries are their business."""
         if not path or path.startswith(_NOBODYS) or path.endswith(".pyc"):
             return
-        while frame is not None and frame.f_code is not Loop.__call__.__code__:  # further out is what had been running when this was forked
+        # further out is what had been running when this was forked
+        while frame is not None and frame.f_code is not Loop.__call__.__code__:
             if early_log.is_the_scripts(frame.f_code.co_filename):
                 self._writes(path)
                 return
@@ -160,7 +182,10 @@ class _Desk:
         self._last = internals.rngs()
         try:
             from ..state import watch, watch_kinds
-            self._watch = watch.Watch(self._feeds, watch_kinds.strays() if self._strays is None else self._strays, process=True)
+
+            self._watch = watch.Watch(
+                self._feeds, watch_kinds.strays() if self._strays is None else self._strays, process=True
+            )
         except Exception as e:
             self._failed = f"{type(e).__name__}: {e}"
 
@@ -201,8 +226,11 @@ class _Results:
         number, data = result
         if type(number) is int:
             rngs, changed = self._desk.after_batch()
-            if type(data).__module__.startswith("torch._utils") or type(data).__module__.startswith("torch.utils.data._utils"):
-                object.__setattr__(data, NEWS, (self._desk.worker, rngs, changed))  # a failure, or the end of an iterable data set
+            if type(data).__module__.startswith("torch._utils") or type(data).__module__.startswith(
+                "torch.utils.data._utils"
+            ):
+                # a failure, or the end of an iterable data set
+                object.__setattr__(data, NEWS, (self._desk.worker, rngs, changed))
             else:
                 data = Batch(data, self._desk.worker, rngs, changed)
         self._queue.put((number, data), *args, **kwargs)

@@ -1,6 +1,8 @@
-"""Notices which plain values, containers and attributes change inside shields, while recording: only those may be put back later.
+"""Notices which plain values, containers and attributes change inside shields, while recording:
+only those may be put back later.
 
-Each place in the code that calls something shielded is watched the first times it is passed, then ever more seldom (`phases.enter`).
+Each place in the code that calls something shielded is watched the first times it is passed, then ever more
+seldom (`phases.enter`).
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ def _look_before() -> None:
     begun = _clock()
     if _spent >= ALWAYS_S + SHARE * (begun - _begun):
         return
-    if sys.modules["torch"]._C._functorch.maybe_current_level() is not None:  # of a transform's own tensors there is nothing to see
+    # of a transform's own tensors there is nothing to see
+    if sys.modules["torch"]._C._functorch.maybe_current_level() is not None:
         return
     try:
         _before = walk.Walk().run(heap=False)

@@ -1,5 +1,6 @@
-"""Same path: whether the life that begins is the one that was recorded, as far as can be told before it has done anything: its code, its
-words, its data, its Python and torch, its machine. What is not understood at all stands in unsupported.py.
+"""Same path: whether the life that begins is the one that was recorded, as far as can be told before it has
+done anything: its code, its words, its data, its Python and torch, its machine.
+What is not understood at all stands in unsupported.py.
 """
 
 from __future__ import annotations
@@ -13,9 +14,31 @@ from ..core import early_log, leaves, outcome, phases, words
 from ..world import known_files
 
 SMALL = 64 << 10  # bytes: of inputs up to here the content counts, of larger ones size and time
-VARIABLES = ("OMP_", "MKL_", "KMP_", "OPENBLAS_", "NUMEXPR_", "GOTO_", "BLIS_", "VECLIB_", "CUBLAS_", "CUDNN_",
-             "NVIDIA_TF32_OVERRIDE", "TORCH", "PYTORCH_", "ATEN_", "DNNL_", "ONEDNN_", "NCCL_",
-             "CUDA_LAUNCH_BLOCKING", "LD_PRELOAD", "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONDEVMODE", "MALLOC_")
+VARIABLES = (
+    "OMP_",
+    "MKL_",
+    "KMP_",
+    "OPENBLAS_",
+    "NUMEXPR_",
+    "GOTO_",
+    "BLIS_",
+    "VECLIB_",
+    "CUBLAS_",
+    "CUDNN_",
+    "NVIDIA_TF32_OVERRIDE",
+    "TORCH",
+    "PYTORCH_",
+    "ATEN_",
+    "DNNL_",
+    "ONEDNN_",
+    "NCCL_",
+    "CUDA_LAUNCH_BLOCKING",
+    "LD_PRELOAD",
+    "PYTHONHASHSEED",
+    "PYTHONOPTIMIZE",
+    "PYTHONDEVMODE",
+    "MALLOC_",
+)
 _ENTRY = os.path.join(os.path.dirname(leaves.HERE[:-1]), "sitecustomize.py")  # ours
 _code: dict = {}  # path -> (mtime_ns, size, hash at first sight)
 _theirs: set = set()  # files of modules that are not the user's
@@ -33,20 +56,24 @@ def install() -> None:
 
 
 def save() -> dict:
-    """What a life that goes to this image must agree with. ValueError: the sentence why nobody can tell that later."""
+    """What a life that goes to this image must agree with. ValueError:
+    the sentence why nobody can tell that later."""
     return {**_fixed, "code": user_code(), "imported": _imported(),
             "inputs": {path: (*seen, _small(path, seen[0])) for path, seen in known_files.inputs.items()}}
 
 
 def compare(then: dict) -> list[str]:
-    """The sentences that say in what this life differs from the recorded one, each with what to do; before it has done anything."""
+    """The sentences that say in what this life differs from the recorded one, each with what to do;
+    before it has done anything."""
     found = []
     for name, value in _fixed.items():
         if then.get(name) != value:
             found.append(_told(name, then.get(name), value))
     for path, (_, _, digest) in then["code"].items():
         if _hash(path) != digest:
-            found.append((words.SAME_SCRIPT if path == then["script"] else words.SAME_MODULE).format(path=path))
+            found.append(
+                (words.SAME_SCRIPT if path == then["script"] else words.SAME_MODULE).format(path=path)
+            )
     for path, (size, mtime, digest) in then["inputs"].items():
         if not _same_input(path, size, mtime, digest):
             found.append(words.SAME_INPUT.format(path=path))
@@ -57,25 +84,36 @@ def compare_at_image(then: dict) -> list[str]:
     """As compare, of what is only known once the script has come to the image."""
     code = user_code()
     found = [words.NOT_IMPORTED.format(path=path) for path in sorted(then["code"].keys() - code.keys())]
-    return found + [words.IMPORTED_NOW.format(path=path) for path in sorted(code.keys() - then["code"].keys())]
+    return found + [
+        words.IMPORTED_NOW.format(path=path) for path in sorted(code.keys() - then["code"].keys())
+    ]
 
 
 def _imported() -> list:
-    """Names of the modules, of the script's own or of packages, that were imported since set-up ended, in their order."""
-    late = [(name, attributes(module).get("__file__")) for name, module in list(sys.modules.items()) if name not in _at_setup_end]
-    return [name for name, path in late if isinstance(path, str) and early_log.classify(path) == early_log.YES]
+    """Names of the modules, of the script's own or of packages,
+    that were imported since set-up ended, in their order."""
+    late = [
+        (name, attributes(module).get("__file__"))
+        for name, module in list(sys.modules.items())
+        if name not in _at_setup_end
+    ]
+    return [
+        name for name, path in late if isinstance(path, str) and early_log.classify(path) == early_log.YES
+    ]
 
 
 def import_again(then: dict) -> None:
-    """As a ghost, before `compare_at_image`: a forward or a data set, which is not called, imported some modules of the recorded life. What
-    they print and write is there already."""
+    """As a ghost, before `compare_at_image`: a forward or a data set, which is not called, imported some
+    modules of the recorded life. What they print and write is there already."""
     before, phases.depth, phases.again = phases.depth, 1, True
     try:
         for name in then.get("imported") or ():
             if name not in sys.modules:
                 try:
                     importlib.import_module(name)
-                except Exception:  # it was not imported by its name, or from a place that was known then: what it is for, is compared
+                except Exception:
+                    # it was not imported by its name, or from a place that was known then:
+                    # what it is for, is compared
                     pass
     finally:
         phases.depth, phases.again = before, False
@@ -87,10 +125,12 @@ def identity() -> dict:
 
     numpy = sys.modules.get("numpy")
     return {
-        "argv": tuple(sys.argv), "cwd": os.getcwd(), "script": script(), "python": sys.version, "flags": tuple(sys.flags)[:13],
-        "torch": str(torch.__version__), "numpy": str(getattr(numpy, "__version__", "")), "start_threads": torch.get_num_threads(),
+        "argv": tuple(sys.argv), "cwd": os.getcwd(), "script": script(), "python": sys.version,
+        "flags": tuple(sys.flags)[:13],
+        "torch": str(torch.__version__), "numpy": str(getattr(numpy, "__version__", "")),
+        "start_threads": torch.get_num_threads(),
         "cpu": _cpu(), "capability": _capability(torch), "gpus": _gpus(torch),
-        "variables": tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(VARIABLES))),
+        "variables": tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(VARIABLES))),  # noqa: E501
     }  # fmt: skip
 
 
@@ -102,7 +142,8 @@ def script() -> str:
 
 
 def user_code() -> dict:
-    """path -> (mtime_ns, size, hash) of the script and of every imported file that is neither Python's nor an installed package's."""
+    """path -> (mtime_ns, size, hash) of the script and of every imported file that is neither Python's nor an
+    installed package's."""
     files = {}
     for module in list(sys.modules.values()):
         path = attributes(module).get("__file__")
@@ -166,8 +207,15 @@ def _told(name: str, then: object, now: object) -> str:
     if name == "variables":
         differ = sorted({each[0] for each in set(then or ()) ^ set(now)})
         return words.SAME_VARIABLES.format(names=", ".join(differ))
-    sentences = {"argv": words.SAME_ARGV, "cwd": words.SAME_CWD, "script": words.SAME_NAME, "start_threads": words.SAME_THREADS,
-                 "cpu": words.SAME_MACHINE, "capability": words.SAME_MACHINE, "gpus": words.SAME_GPU}
+    sentences = {
+        "argv": words.SAME_ARGV,
+        "cwd": words.SAME_CWD,
+        "script": words.SAME_NAME,
+        "start_threads": words.SAME_THREADS,
+        "cpu": words.SAME_MACHINE,
+        "capability": words.SAME_MACHINE,
+        "gpus": words.SAME_GPU,
+    }
     return sentences.get(name, words.SAME_VERSION).format(what=name, then=_short(then), now=_short(now))
 
 
@@ -191,7 +239,10 @@ def _cpu() -> tuple:
     except OSError:
         pass
     features = found.get("flags", found.get("Features", ""))
-    return (found.get("model name", found.get("CPU part", "")), str(sum(hash_of(each) for each in features.split()) & 0xFFFFFFFF))
+    return (
+        found.get("model name", found.get("CPU part", "")),
+        str(sum(hash_of(each) for each in features.split()) & 0xFFFFFFFF),
+    )
 
 
 def hash_of(text: str) -> int:
@@ -209,7 +260,8 @@ def _capability(torch: object) -> str:
 
 
 def _gpus(torch: object) -> tuple:
-    """Models, and the version of CUDA that torch is made for; asked without starting CUDA. The driver's version is in /proc."""
+    """Models, and the version of CUDA that torch is made for; asked without starting CUDA.
+    The driver's version is in /proc."""
     if not torch.cuda.is_available():
         return ()
     try:
@@ -220,7 +272,9 @@ def _gpus(torch: object) -> tuple:
     models = []
     try:
         for name in sorted(os.listdir("/proc/driver/nvidia/gpus")):
-            with open(f"/proc/driver/nvidia/gpus/{name}/information", encoding="ascii", errors="replace") as f:
+            with open(
+                f"/proc/driver/nvidia/gpus/{name}/information", encoding="ascii", errors="replace"
+            ) as f:
                 models.append(f.readline().partition(":")[2].strip())
     except OSError:
         pass

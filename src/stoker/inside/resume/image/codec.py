@@ -1,6 +1,7 @@
-"""Values that shields change, as trees of plain data: written into an image, built again from it. No pickle: a tree can only make builtin
-containers, tensors of the image, objects of Python's classes without a call of their code, and references to what the script itself has
-made again, or to functions and classes by name."""
+"""Values that shields change, as trees of plain data: written into an image, built again from it.
+No pickle: a tree can only make builtin containers, tensors of the image, objects of Python's classes without
+a call of their code, and references to what the script itself has made again,
+or to functions and classes by name."""
 
 from __future__ import annotations
 
@@ -45,7 +46,11 @@ def pack(walk, thing, path: str) -> tuple:
         return ("tuple", [("value", value) for value in thing], None)
     if path in walk.tensors or path in walk.arrays:
         return ("memory", path)
-    if isinstance(thing, getattr(sys.modules.get("numpy"), "generic", ())) and thing.dtype.isbuiltin == 1 and not thing.dtype.hasobject:
+    if (
+        isinstance(thing, getattr(sys.modules.get("numpy"), "generic", ()))
+        and thing.dtype.isbuiltin == 1
+        and not thing.dtype.hasobject
+    ):
         return ("scalar", thing.dtype.str, thing.tobytes())
     if _never_changes(kind) and (made := _made(thing)) is not None:
         return made
@@ -62,33 +67,61 @@ def pack(walk, thing, path: str) -> tuple:
         for n, (key, value) in enumerate(leaves.items(thing)):
             odd = type(key) not in PLAIN or (type(key) is int and key > 0xFFFFFFFF)
             where = f"{path}[#{n}]" if odd else f"{path}[{key!r}]"
-            pairs.append((pack(walk, key, where + "<key>") if odd else ("value", key), pack(walk, value, where)))
+            pairs.append(
+                (pack(walk, key, where + "<key>") if odd else ("value", key), pack(walk, value, where))
+            )
         return (_KINDS[kind], pairs, _factory(thing))
     if kind in (list, tuple, collections.deque):
-        return (_KINDS[kind], [pack(walk, value, f"{path}[{n}]") for n, value in enumerate(thing)], getattr(thing, "maxlen", None))
+        return (
+            _KINDS[kind],
+            [pack(walk, value, f"{path}[{n}]") for n, value in enumerate(thing)],
+            getattr(thing, "maxlen", None),
+        )
     if isinstance(thing, tuple) and "_fields" in vars(kind) and _named(kind):  # a namedtuple
-        return ("record", [pack(walk, value, f"{path}[{n}]") for n, value in enumerate(thing)], kind.__module__, kind.__qualname__)
+        return (
+            "record",
+            [pack(walk, value, f"{path}[{n}]") for n, value in enumerate(thing)],
+            kind.__module__,
+            kind.__qualname__,
+        )
     if kind is set and all(type(v) in PLAIN for v in thing):
         return (_KINDS[kind], [("value", v) for v in thing], leaves.table_of(thing))
     if kind is set and leaves.bulk(thing):  # tuples of plain values among them
-        return (_KINDS[kind], [pack(walk, v, path) if type(v) is tuple else ("value", v) for v in thing], None)
+        return (
+            _KINDS[kind],
+            [pack(walk, v, path) if type(v) is tuple else ("value", v) for v in thing],
+            None,
+        )
     if kind is frozenset and all(type(v) in PLAIN for v in thing):
         return (_KINDS[kind], [("value", v) for v in thing])
     if kind is caches.CACHE and (known := caches.entries(thing)) is not None:
-        return ("cache", [_entry(walk, entry, f"{path}[#{n}]") for n, entry in enumerate(known)], tuple(thing.cache_info()))
+        return (
+            "cache",
+            [_entry(walk, entry, f"{path}[#{n}]") for n, entry in enumerate(known)],
+            tuple(thing.cache_info()),
+        )
     return _named(thing) or _object(walk, thing, path) or ("same", path)
 
 
 def _object(walk, thing, path: str) -> tuple | None:
-    """The tree of an object that is nothing but its class and its attributes, if it was not there when set-up ended."""
+    """The tree of an object that is nothing but its class and its attributes,
+    if it was not there when set-up ended."""
     kind = type(thing)
-    if there.get(hash(path)) == id(thing) or handler_of(kind) is not of_instance or isinstance(thing, sys.modules["torch"].nn.Module):
+    if (
+        there.get(hash(path)) == id(thing)
+        or handler_of(kind) is not of_instance
+        or isinstance(thing, sys.modules["torch"].nn.Module)
+    ):
         return None
     known = _named(kind) if leaves.made_by_python(kind) and leaves.solid(kind) is object else None
     if known is None or path.count(".") > DEEP:
         return None
     held = [(name, value, False) for name, value in (leaves.attributes(thing) or {}).items()]
-    held += [(name, descriptor.__get__(thing), True) for name, descriptor in leaves.slots(kind) if leaves.is_filled(descriptor, thing)]
+    held += [
+        (name, descriptor.__get__(thing), True)
+        for name, descriptor in leaves.slots(kind)
+        if leaves.is_filled(descriptor, thing)
+    ]
     trees = [pack(walk, value, f"{path}.{name}") for name, value, _ in held]
     if any(is_lost(walk, tree, f"{path}.{name}") for (name, _, _), tree in zip(held, trees)):  # noqa: B905
         return None
@@ -96,13 +129,15 @@ def _object(walk, thing, path: str) -> tuple | None:
 
 
 def is_lost(walk, tree: tuple, path: str) -> bool:
-    """Whether what was found at `path`, and has no other, was made in a shield, and is nothing that a later life could make."""
+    """Whether what was found at `path`, and has no other, was made in a shield, and is nothing that a later
+    life could make."""
     return tree == ("same", path) and hash(path) not in there and (
         path not in walk.rngs or generators.maker(generators.state(walk.rngs[path])) is None)
 
 
 def place_of(tree: tuple, now):
-    """Where such an object is to be: the one that this life has there, or a new one, still without attributes."""
+    """Where such an object is to be: the one that this life has there, or a new one,
+    still without attributes."""
     kind = _by_name(*tree[3])
     return now if type(now) is kind else object.__new__(kind)
 
@@ -132,24 +167,34 @@ def _entry(walk, entry: tuple, where: str) -> tuple:
     """Of a cache: the result, the arguments, the names of those at the end that were given by name."""
     args, kwargs, result = entry
     values = [*args, *kwargs.values()]
-    trees = [pack(walk, result, where), *[pack(walk, value, f"{where}<{n}>") for n, value in enumerate(values)]]
+    trees = [
+        pack(walk, result, where),
+        *[pack(walk, value, f"{where}<{n}>") for n, value in enumerate(values)],
+    ]
     return ("entry", trees, list(kwargs))
 
 
 def _made(thing) -> tuple | None:
-    """The tree of an object that never changes: a member of its class or module, or made of plain values as its `__reduce__` says."""
+    """The tree of an object that never changes:
+    a member of its class or module, or made of plain values as its `__reduce__` says."""
     kind = type(thing)
     if isinstance(kind, enum.EnumMeta):
-        known = _named(kind) and kind._member_map_.get(thing._name_) is thing  # no flags together, which no class has
+        # no flags together, which no class has
+        known = _named(kind) and kind._member_map_.get(thing._name_) is thing
         return ("named", kind.__module__, f"{kind.__qualname__}.{thing._name_}") if known else None
-    if kind.__module__ == "torch" and getattr(sys.modules["torch"], str(thing).rpartition(".")[2], None) is thing:
+    if (
+        kind.__module__ == "torch"
+        and getattr(sys.modules["torch"], str(thing).rpartition(".")[2], None) is thing
+    ):
         return ("named", "torch", str(thing).rpartition(".")[2])
     try:
         maker, args, *more = thing.__reduce__()
     except TypeError:
         return None
     plain = PLAIN.issuperset(type(part) for arg in args for part in (arg if type(arg) is tuple else (arg,)))
-    return ("made", *_named(kind)[1:], args) if maker is kind and not more and plain and _named(kind) else None
+    return (
+        ("made", *_named(kind)[1:], args) if maker is kind and not more and plain and _named(kind) else None
+    )
 
 
 def _never_changes(kind: type) -> bool:
@@ -157,7 +202,8 @@ def _never_changes(kind: type) -> bool:
 
 
 def _named(thing) -> tuple | None:
-    """The tree of a function or class that stands in its module under its own name, where any life finds it."""
+    """The tree of a function or class that stands in its module under its own name,
+    where any life finds it."""
     if not isinstance(thing, (types.FunctionType, types.BuiltinFunctionType, type)):
         return None
     module, name = thing.__module__, thing.__qualname__
@@ -166,7 +212,8 @@ def _named(thing) -> tuple | None:
 
 
 def build(tree: tuple, find, now=None):
-    """The value of a tree; containers that exist (`now`) are filled in place. `find(path)` gives tensors, arrays and objects, or raises
+    """The value of a tree; containers that exist (`now`) are filled in place.
+    `find(path)` gives tensors, arrays and objects, or raises
     CannotBuild."""
     word = tree[0]
     if word in _LEAVES:
@@ -227,7 +274,8 @@ def _pairs(tree: tuple, find, now):
             key = sys.intern(key)  # one object for one name, as torch has it: pickles tell the difference
         pairs.append((key, build(value, find, old.get(key) if _is_plain(key) else None)))
     old.clear()
-    (collections.OrderedDict if kind is collections.OrderedDict else dict).update(old, pairs)  # a Counter's own would count them
+    # a Counter's own would count them
+    (collections.OrderedDict if kind is collections.OrderedDict else dict).update(old, pairs)
     return old
 
 
@@ -268,7 +316,8 @@ def _by_name(module: str, names: str):
 
 
 def open_again(how: tuple, now, known: dict):
-    """The file that `reopened.told` told so; what this life has there if it is the same. `known`: of h5py, those that were opened."""
+    """The file that `reopened.told` told so; what this life has there if it is the same. `known`:
+    of h5py, those that were opened."""
     try:
         return now if reopened.told(now) == how else reopened.open_again(how, known)
     except (OSError, ValueError) as e:
@@ -290,7 +339,11 @@ def _asked(args: tuple, kwargs: dict) -> object:
 
 def _is_plain(key) -> bool:
     """Whether it may be looked up without code of the script's."""
-    return type(key) in PLAIN or isinstance(key, (type, enum.Enum)) or (type(key) is tuple and all(map(_is_plain, key)))
+    return (
+        type(key) in PLAIN
+        or isinstance(key, (type, enum.Enum))
+        or (type(key) is tuple and all(map(_is_plain, key)))
+    )
 
 
 def pack_optimizer(walk, optimizer, path: str) -> list:
@@ -335,7 +388,9 @@ _PLACES = {  # and of (tree, find, what this life has there)
     "cache": _cache,
     "local": _local,
     "object": lambda tree, find, _: find(tree[2]),
-    "record": lambda tree, find, _: tuple.__new__(_by_name(*tree[2:]), [build(value, find) for value in tree[1]]),
+    "record": lambda tree, find, _: tuple.__new__(
+        _by_name(*tree[2:]), [build(value, find) for value in tree[1]]
+    ),
     "set": _set,
     **{_KINDS[kind]: _pairs for kind in _DICTS},
 }

@@ -1,5 +1,6 @@
-"""How a life that is recorded ends: by itself, by os._exit, or by a SIGTERM that the script leaves to the system's default. After that
-signal one more image is taken, and the script goes on for the few events that let the next life check it; then the signal has its way.
+"""How a life that is recorded ends: by itself, by os._exit, or by a SIGTERM that the script leaves to the
+system's default. After that signal one more image is taken, and the script goes on for the few events that
+let the next life check it; then the signal has its way.
 A stop by Stoker asks for the same by a file, before its first signal, and waits for the answer.
 """
 
@@ -18,11 +19,13 @@ from . import images
 _monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
 GRACE_S = 3.0
 EVENTS = 6  # events behind the image that are worth waiting for
-ASK, DONE = "image.ask", "image.done"  # in the attempt's folder of hooks: the caretaker asks for an image, it is on the disk
+# in the attempt's folder of hooks: the caretaker asks for an image, it is on the disk
+ASK, DONE = "image.ask", "image.done"
 asked_at = 0.0
 _answers = False  # the caretaker asked, by its file: it sends the signal itself
 _look_at = 0.0
-_set_signal, _get_signal = signal.signal, signal.getsignal  # as they are before unsupported.py stands around them
+# as they are before unsupported.py stands around them
+_set_signal, _get_signal = signal.signal, signal.getsignal
 _start_thread = _thread.start_new_thread  # as it is before unsupported.py looks at who starts threads
 on_script_error: list = []  # called with the class and the error that nobody caught: an audit ends there
 _interrupted = False
@@ -40,7 +43,8 @@ def install() -> None:
 
 
 def listen() -> None:
-    """From the first shielded event on: whoever asks this process to end gives it time for an image. Not if the script listens itself."""
+    """From the first shielded event on: whoever asks this process to end gives it time for an image.
+    Not if the script listens itself."""
     if _get_signal(signal.SIGTERM) == signal.SIG_DFL:
         _set_signal(signal.SIGTERM, asked)
     if phases.phase == phases.GHOST and _get_signal(signal.SIGINT) is signal.default_int_handler:
@@ -54,7 +58,8 @@ def end_of_ghost() -> None:
 
 
 def look() -> None:
-    """Now and then, while recording: does the caretaker ask for an image, since it is about to end this run?"""
+    """Now and then, while recording: does the caretaker ask for an image,
+    since it is about to end this run?"""
     global asked_at, _answers, _look_at
     now = _monotonic()
     if now < _look_at or asked_at:
@@ -89,7 +94,13 @@ def _answer() -> None:
     try:
         images.wait()
         phases.log.flush(sync=True)
-        os.close(os.open(os.path.join(os.environ["STOKER_HOOKS"], DONE), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        os.close(
+            os.open(
+                os.path.join(os.environ["STOKER_HOOKS"], DONE),
+                os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
+                0o600,
+            )
+        )
     except Exception as e:
         outcome.say(f"an image was requested, but failed: {type(e).__name__}: {e}")
     finally:
@@ -143,7 +154,8 @@ def interrupted_as_ghost(number: int, frame: object) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-DEFAULTS = ((asked, signal.SIG_DFL), (interrupted_as_ghost, signal.default_int_handler))  # our handlers, and in whose place they stand
+# our handlers, and in whose place they stand
+DEFAULTS = ((asked, signal.SIG_DFL), (interrupted_as_ghost, signal.default_int_handler))
 
 
 def _wrap_exit() -> None:
@@ -168,12 +180,14 @@ def _wrap_excepthook() -> None:
             outcome.tell(error)
             for call in on_script_error:
                 call(kind, error)
-        if phases.phase and phases.target is not None and not _interrupted:  # in set-up too: its words are swallowed there as a ghost's are
+        # in set-up too: its words are swallowed there as a ghost's are
+        if phases.phase and phases.target is not None and not _interrupted:
             error.__traceback__ = trace
             outcome.tell(error)
             outcome.diverged(words.RAISED_AS_GHOST.format(error=f"{kind.__name__}: {error}"))
         real(kind, error, trace)
-    if real is sys.__excepthook__:  # a script that asks whether it is the hook of old gets the answer that it gets without us
+    # a script that asks whether it is the hook of old gets the answer that it gets without us
+    if real is sys.__excepthook__:
         sys.__excepthook__ = excepthook
     sys.excepthook = excepthook
 
@@ -191,7 +205,8 @@ def _at_exit() -> None:
             phases.depth = 1
             images.wait(5.0)
             phases.log.flush()
-            if phases.phase == phases.RECORD:  # what was registered before us ends after us: no part of the life that can be repeated
+            # what was registered before us ends after us: no part of the life that can be repeated
+            if phases.phase == phases.RECORD:
                 phases.log.put = phases.log.put_at = phases.log.note = _nothing
             phases.depth = 0
     except Exception as e:

@@ -1,5 +1,6 @@
-"""What would refuse an image, and can be told when it is taken, without a second life: weights that the script serialized into memory,
-where a life on its way back has those of stand-ins, and text made of a clock that no life repeats.
+"""What would refuse an image, and can be told when it is taken, without a second life:
+weights that the script serialized into memory, where a life on its way back has those of stand-ins, and text
+made of a clock that no life repeats.
 """
 
 from __future__ import annotations
@@ -16,8 +17,23 @@ from ..world import effects
 
 MOST = 1024  # of what was saved into memory, the newest
 HEAD = 1 << 12  # bytes of something packed that are looked into
-WALL_CLOCKS = ("time", "time_ns", "localtime", "gmtime", "ctime", "asctime", "strftime", "clock_gettime", "clock_gettime_ns",
-               "datetime.now", "datetime.utcnow", "date.today", "system", "subprocess.run", "subprocess.call")
+WALL_CLOCKS = (
+    "time",
+    "time_ns",
+    "localtime",
+    "gmtime",
+    "ctime",
+    "asctime",
+    "strftime",
+    "clock_gettime",
+    "clock_gettime_ns",
+    "datetime.now",
+    "datetime.utcnow",
+    "date.today",
+    "system",
+    "subprocess.run",
+    "subprocess.call",
+)
 _saved: dict = {}  # (bytes, checksum) of what was saved into memory after set-up, the newest at the end
 _before: set = set()  # as they were at the end of set-up, which each life makes anew
 _MOMENT = re.compile(r"(20\d\d)[-_/.]?(\d\d)[-_/.]?(\d\d)[ T_-]{0,3}(\d\d)[-_:.h]?(\d\d)[-_:.m]?(\d\d)")
@@ -28,7 +44,8 @@ _born = _wall()
 
 
 def saved(f: object) -> None:
-    """torch.save has written into something else than a file; only of one in memory it is known what that holds now."""
+    """torch.save has written into something else than a file;
+    only of one in memory it is known what that holds now."""
     if phases.phase <= phases.SETUP or type(f) is not io.BytesIO or f.closed:
         return
     data = f.getvalue()
@@ -60,7 +77,11 @@ def why(seen: object) -> str:
     if not early_log.early_names.isdisjoint(WALL_CLOCKS) or phases.log.knows(WALL_CLOCKS):
         return ""  # that clock is repeated
     path = next((path for path, fact in seen.facts.items() if type(fact) is str and _is_now(fact)), "")
-    return words.OTHER_CLOCK.format(name=walk.tell(path, seen.frames), value=seen.facts[path][:80]) if path else ""
+    return (
+        words.OTHER_CLOCK.format(name=walk.tell(path, seen.frames), value=seen.facts[path][:80])
+        if path
+        else ""
+    )
 
 
 def _packed(seen: object) -> list:

@@ -1,6 +1,8 @@
-"""Images: what a life looks like at one line of the script, copied at the point and written by a thread of its own.
+"""Images: what a life looks like at one line of the script,
+copied at the point and written by a thread of its own.
 
-`take` at a point · `due` tells when the next one is wanted · `choose` finds the image that a new life goes to · `restore.py` puts it back.
+`take` at a point · `due` tells when the next one is wanted · `choose` finds the image that a new life goes to
+· `restore.py` puts it back.
 """
 
 from __future__ import annotations
@@ -15,7 +17,17 @@ import types
 from ...looks import isinstance
 from ..compute import graphs, side_effects
 from ..core import caches, internals, leaves, outcome, own, pace, phases, resume_cost, store, words
-from ..state import changed, generators, joined, library_held, reachability, reopened, storages, walk, walk_library
+from ..state import (
+    changed,
+    generators,
+    joined,
+    library_held,
+    reachability,
+    reopened,
+    storages,
+    walk,
+    walk_library,
+)
 from ..world import journal
 from . import codec, foreseen
 
@@ -24,18 +36,28 @@ _start_thread = _thread.start_new_thread  # the real one: this thread is ours, n
 _wall = getattr(time.time, "__wrapped__", time.time)
 TAIL_VALUES = 3  # comparable events behind an image, at least
 last_event = 0  # how many events had been at the last image
-parts: list = []  # (name, module) of those that keep something of their own in an image, in the order of saving and putting back
+# (name, module) of those that keep something of their own in an image,
+# in the order of saving and putting back
+parts: list = []
 obstacles: list = []  # called for why no image can be taken now, "" if one can
-on_written: list = []  # called with number, meta, bytes and more of an image that is on the disk; they raise nothing
+# called with number, meta, bytes and more of an image that is on the disk; they raise nothing
+on_written: list = []
 _writer = None  # the image that is being written
 _last_n = 0
 
 
 class Image:
-    """An image that can be resumed: `n`, `step`, `events` (of the log before it), `where` (what `take` was given), `at`, `bytes`."""
+    """An image that can be resumed: `n`, `step`, `events` (of the log before it), `where` (what `take` was
+    given), `at`, `bytes`."""
 
     def __init__(self, told: dict, meta: dict, data):
-        self.n, self.step, self.events, self.at, self.where = told["n"], told["step"], told["events"], told["at"], meta["where"]
+        self.n, self.step, self.events, self.at, self.where = (
+            told["n"],
+            told["step"],
+            told["events"],
+            told["at"],
+            meta["where"],
+        )
         self.meta, self.data, self.bytes = meta, data, len(data)
 
 
@@ -56,7 +78,8 @@ def at_setup_end() -> None:
 
 @leaves.quietly
 def take(where, begun: float = 0.0) -> bool:
-    """Copy what the script can reach, at a line of it, and hand it to the writer. False: not here; the next point may do."""
+    """Copy what the script can reach, at a line of it, and hand it to the writer. False: not here;
+    the next point may do."""
     if _writer is not None:
         if not _writer.done:
             return False
@@ -112,7 +135,9 @@ def refusal(seen) -> str:
     if name := reopened.replaced(list(seen.arrays.values())):
         return words.MAP_REPLACED.format(path=name)
     if address := _address(seen):
-        return words.ADDRESS.format(name=walk.tell(address, seen.frames), what=walk.tell(seen.facts[address][1], seen.frames))
+        return words.ADDRESS.format(
+            name=walk.tell(address, seen.frames), what=walk.tell(seen.facts[address][1], seen.frames)
+        )
     alive = graphs.alive(seen)
     if alive:
         return words.GRAPH_ALIVE.format(name=walk.tell(alive, seen.frames))
@@ -127,10 +152,15 @@ def refusal(seen) -> str:
 
 
 def _address(seen) -> str:
-    """The path of a number that is an address, among the attributes of a tensor: such a tensor may come out of a loader or a model, and
-    what a ghost gets for it has the number of the recorded life."""
+    """The path of a number that is an address, among the attributes of a tensor:
+    such a tensor may come out of a loader or a model, and what a ghost gets for it has the number of the
+    recorded life."""
     torch = sys.modules["torch"]
-    owners = tuple(f"{path}." for path, tensor in seen.tensors.items() if type(tensor) not in (torch.Tensor, torch.nn.Parameter))
+    owners = tuple(
+        f"{path}."
+        for path, tensor in seen.tensors.items()
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter)
+    )
     addresses = (path for path, fact in seen.facts.items() if type(fact) is tuple and fact[:1] == ("id",))
     return next((path for path in addresses if path.startswith(owners)), "") if owners else ""
 
@@ -141,29 +171,38 @@ def _meta(seen, copy, where) -> dict:
     for path, array in seen.arrays.items():
         copy.array(path, array)
     shifts = _shifts_of(seen)
-    saved = {name: _frozen(part.save(copy)) for name, part in parts}  # from here on a new interval of the journal counts
+    # from here on a new interval of the journal counts
+    saved = {name: _frozen(part.save(copy)) for name, part in parts}
     return {
         "where": _frozen(where), "step": phases.steps, "events": len(phases.log), "frames": seen.frames,
-        "facts": seen.facts, "alias": seen.alias, "members": copy.members, "groups": copy.groups, "arrays": copy.arrays,
-        "extra": copy.extra, "rngs": {path: generators.state(thing) for path, thing in seen.rngs.items()}, "world": internals.rngs(),
+        "facts": seen.facts, "alias": seen.alias, "members": copy.members, "groups": copy.groups,
+        "arrays": copy.arrays,
+        "extra": copy.extra, "rngs": {path: generators.state(thing) for path, thing in seen.rngs.items()},
+        "world": internals.rngs(),
         "cuda": generators.of_gpus(),
-        "optimizers": {path: codec.pack_optimizer(seen, thing, path) for path, thing in seen.optimizers.items()},
+        "optimizers": {path: codec.pack_optimizer(seen, thing, path) for path, thing in seen.optimizers.items()},  # noqa: E501
         "shared": joined.pairs(seen), "shifts": shifts, "parts": saved, "kept_graphs": graphs.kept(),
     }  # fmt: skip
 
 
 def _shifts_of(seen) -> list:
-    """[(path of the owner, name, tree)] of what was seen to change inside shields. `journal.Impossible`: what no later life could make."""
+    """[(path of the owner, name, tree)] of what was seen to change inside shields. `journal.Impossible`:
+    what no later life could make."""
     states, found = tuple(f"{path}.state" for path in seen.optimizers), []
     for key in [key for key, (owner, _) in changed.shifts.items() if id(owner) not in seen.seen]:
         del changed.shifts[key]  # nothing leads there: they would live for us alone
-    for owner, name in {**changed.shifts, **{(id(owner), name): (owner, name) for owner, name in side_effects.moved()}}.values():
+    for owner, name in {
+        **changed.shifts,
+        **{(id(owner), name): (owner, name) for owner, name in side_effects.moved()},
+    }.values():
         path = seen.seen.get(id(owner))
         if path and not path.startswith(states):
             found.append((path, name, _shift_tree(seen, owner, name, path), owner))
     found = _whole(sorted(found, key=lambda shift: len(shift[0])))
     for path, name, tree, owner in found:
-        if tree[0] == "same" and (type(owner) is caches.CACHE if name is None else codec.is_lost(seen, tree, f"{path}.{name}")):
+        if tree[0] == "same" and (
+            type(owner) is caches.CACHE if name is None else codec.is_lost(seen, tree, f"{path}.{name}")
+        ):
             raise journal.Impossible(words.NOT_MADE.format(name=walk.tell(tree[1], seen.frames)))
     return [(path, name, tree) for path, name, tree, _ in found]
 
@@ -171,7 +210,11 @@ def _shifts_of(seen) -> list:
 def _whole(shifts: list) -> list:
     """Without what is within a file that is opened anew."""
     anew = [f"{path}.{name}" for path, name, tree, _ in shifts if tree[0] == "opened"]
-    return [shift for shift in shifts if not any(shift[0] == path or shift[0].startswith((f"{path}.", f"{path}[")) for path in anew)]
+    return [
+        shift
+        for shift in shifts
+        if not any(shift[0] == path or shift[0].startswith((f"{path}.", f"{path}[")) for path in anew)
+    ]
 
 
 def _frozen(told):
@@ -182,7 +225,8 @@ def _frozen(told):
 def is_in_place(owner, name: str) -> bool:
     """Whether an attribute that is none of the dictionary's is kept elsewhere: in a slot, in C."""
     place = next((vars(kind)[name] for kind in type(owner).__mro__ if name in vars(kind)), None)
-    in_c = type(place) in (types.MemberDescriptorType, types.GetSetDescriptorType)  # a property would run code of the script's
+    # a property would run code of the script's
+    in_c = type(place) in (types.MemberDescriptorType, types.GetSetDescriptorType)
     return in_c and leaves.is_filled(place, owner)
 
 
@@ -202,8 +246,16 @@ class _Writer:
     def __init__(self, n, data, meta, copy, stall):
         self.n, self.data, self.meta, self.copy, self.stall = n, data, meta, copy, stall
         self.done, self.error, self.changed, self.told = False, "", False, {}
-        self.facts = {"step": meta["step"], "events": meta["events"], "at": _wall(), "stall_s": round(stall, 4), "attempt": phases.attempt,
-                      "code": {path: digest for path, (_, _, digest) in meta["where"].get("path", {}).get("code", {}).items()}}
+        self.facts = {
+            "step": meta["step"],
+            "events": meta["events"],
+            "at": _wall(),
+            "stall_s": round(stall, 4),
+            "attempt": phases.attempt,
+            "code": {
+                path: digest for path, (_, _, digest) in meta["where"].get("path", {}).get("code", {}).items()
+            },
+        }
         self.more = {**pace.told(), **resume_cost.foretell(meta["events"], stall)}
         self.log_path, self.root = phases.log.path, phases.folder
 
@@ -218,7 +270,12 @@ class _Writer:
                 journal.sync()
                 size = store.write(self.root, self.n, self.data, self.meta, self.facts)
                 facts = {**{name: self.facts[name] for name in ("step", "at", "stall_s")}, **self.more}
-                self.told = {"state": "resumable", "reason": "", "step": self.facts["step"], "image": {"n": self.n, "bytes": size, **facts}}
+                self.told = {
+                    "state": "resumable",
+                    "reason": "",
+                    "step": self.facts["step"],
+                    "image": {"n": self.n, "bytes": size, **facts},
+                }
                 outcome.write_state(**self.told)
                 for call in on_written:
                     call(self.n, self.meta, size, self.more)
@@ -230,7 +287,8 @@ class _Writer:
             self.done = True
 
     def _proved(self) -> bool:
-        """The constants are what they were at the end of set-up. Done here, beside training: a change in between is seen all the same."""
+        """The constants are what they were at the end of set-up. Done here, beside training:
+        a change in between is seen all the same."""
         proofs = []
         for address, size, value, _owner in self.copy.proofs:
             if not storages.is_still(address, size, value):
@@ -242,7 +300,8 @@ class _Writer:
 
 
 def settle() -> None:
-    """Tell what became of the image that was written; on the main thread, since only it may touch the shared state."""
+    """Tell what became of the image that was written;
+    on the main thread, since only it may touch the shared state."""
     global _writer
     if _writer is None or not _writer.done:
         return
@@ -250,7 +309,10 @@ def settle() -> None:
     if written.changed:
         storages.forget_constants()
     elif written.error:
-        outcome.say(f"image {written.n} could not be written ({written.error}); the older image is kept, and Stoker retries later")
+        outcome.say(
+            f"image {written.n} could not be written ({written.error}); "
+            "the older image is kept, and Stoker retries later"
+        )
     else:
         outcome.write_state(**written.told, log_bytes=phases.log.bytes)
 
@@ -267,8 +329,8 @@ _sleep = getattr(time.sleep, "__wrapped__", time.sleep)
 
 
 def choose():
-    """The newest whole image with enough of the log behind it to tell a wrong resume; None: the start. Why others are not used is told
-    in `state.json`."""
+    """The newest whole image with enough of the log behind it to tell a wrong resume; None: the start.
+    Why others are not used is told in `state.json`."""
     tried = []
     best = None
     for n in store.numbers(phases.folder):

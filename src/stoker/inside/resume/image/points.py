@@ -1,5 +1,6 @@
-"""When an image is due, and the place for it: the start of a line of the innermost frame outside torch whose callers are not in the
-middle of an expression, best where a loop begins anew. A ghost comes to the very same line by the same way.
+"""When an image is due, and the place for it:
+the start of a line of the innermost frame outside torch whose callers are not in the middle of an expression,
+best where a loop begins anew. A ghost comes to the very same line by the same way.
 """
 
 from __future__ import annotations
@@ -45,15 +46,25 @@ def begin() -> None:
         _told.update(setup_s=now - phases.born, ghost_from=now, resumed_at=now)
     if phases.phase == phases.RECORD:
         pace.begin()
-        gone = (0, 0.0, 0.0) if back is None else (back.events, told()["ghost_s"], back.where.get("trained_s", 0.0))
+        gone = (
+            (0, 0.0, 0.0)
+            if back is None
+            else (back.events, told()["ghost_s"], back.where.get("trained_s", 0.0))
+        )
         resume_cost.begin(_told["resumed_at"], _told["setup_s"], gone)
 
 
 def told() -> dict:
     """How this life came to where it is."""
     ghost_s = _told["resumed_at"] - _told["ghost_from"]
-    return {"attempt": phases.attempt, "step": _told["step"], "seconds": round(_told["seconds"] + ghost_s, 3), "ghost_s": round(ghost_s, 3),
-            "lost_steps": phases.steps - _told["step"], "put_back": _told["put_back"]}
+    return {
+        "attempt": phases.attempt,
+        "step": _told["step"],
+        "seconds": round(_told["seconds"] + ghost_s, 3),
+        "ghost_s": round(ghost_s, 3),
+        "lost_steps": phases.steps - _told["step"],
+        "put_back": _told["put_back"],
+    }
 
 
 def after_event(step: bool = False, graph_freed: bool = False) -> None:
@@ -79,7 +90,8 @@ def after_event(step: bool = False, graph_freed: bool = False) -> None:
 
 
 def _goal() -> object:
-    """What was told about the place that this life goes to: a ghost to that of its image, an audit in its tail to that of the next; else
+    """What was told about the place that this life goes to:
+    a ghost to that of its image, an audit in its tail to that of the next; else
     None."""
     if phases.phase == phases.GHOST:
         return phases.target.where
@@ -146,14 +158,20 @@ def _place(frame: object) -> object:
         dirty.remove(collecting[0])
     outermost_dirty = max(dirty, default=-1)
     for i, f in enumerate(frames):
-        if i >= outermost_dirty and _usable(f):  # the frame itself may be in the middle of one now: its next line is not
+        # the frame itself may be in the middle of one now: its next line is not
+        if i >= outermost_dirty and _usable(f):
             return f
     return None
 
 
 def _usable(frame: object) -> bool:
     name = frame.f_code.co_filename
-    return not (_ours(frame) or _TORCH in name or name.startswith("<frozen") or (name.startswith(_LIBRARY) and "-packages" not in name))
+    return not (
+        _ours(frame)
+        or _TORCH in name
+        or name.startswith("<frozen")
+        or (name.startswith(_LIBRARY) and "-packages" not in name)
+    )
 
 
 def _ours(frame: object) -> bool:
@@ -227,7 +245,15 @@ def _take(frame: object) -> None:
         why = outcome.refused() or unsupported.standing()
         if why:
             outcome.refuse(why)
-        elif images.take({**_where(frame), "path": checks.save(), "printed": printed.place(), "trained_s": resume_cost.trained_s()}, begun):
+        elif images.take(
+            {
+                **_where(frame),
+                "path": checks.save(),
+                "printed": printed.place(),
+                "trained_s": resume_cost.trained_s(),
+            },
+            begun,
+        ):
             images.last_event, _due_event, pace.wished, _misses = phases.log.n, -1, False, 0
         else:
             _missed(begun)

@@ -1,4 +1,5 @@
-"""Putting an image back: the script stands at the same line, its world is compared piece by piece, then memory is filled in place.
+"""Putting an image back: the script stands at the same line, its world is compared piece by piece, then
+memory is filled in place.
 
 Whatever is not equal, and was not seen to change inside a shield, refuses; nothing is put back on a guess.
 """
@@ -23,8 +24,8 @@ _JOINTS = re.compile(r"[.\[<{]")  # where a path goes on to a part
 
 @leaves.quietly
 def resume() -> dict:
-    """Put the image of this life in place; the caller stands at its line. `{"put_back": [path], "seconds": float}`; what does not fit
-    ends this life by `outcome.diverged`."""
+    """Put the image of this life in place; the caller stands at its line. `{"put_back":
+    [path], "seconds": float}`; what does not fit ends this life by `outcome.diverged`."""
     begun = _clock()
     torch = sys.modules["torch"]
     work = _Restore(phases.target)
@@ -49,9 +50,14 @@ class _Restore:
         self._look()
         self.put_back = []
         facts, mark = self.meta["facts"].items(), (walk_values.SPARSE_GRAD,)
-        self.sparse = {path: fact for path, fact in facts if type(fact) is tuple and fact[:1] == mark}  # gradients
+        # gradients
+        self.sparse = {path: fact for path, fact in facts if type(fact) is tuple and fact[:1] == mark}
         self.named_twice = set(self.meta["alias"].values())
-        self.files, self.opened, self.h5 = {tree[2]: tree[1] for tree in self._trees() if tree[0] == "opened"}, {}, {}
+        self.files, self.opened, self.h5 = (
+            {tree[2]: tree[1] for tree in self._trees() if tree[0] == "opened"},
+            {},
+            {},
+        )
         self.anew = {tree[2]: tree for tree in self._trees() if tree[0] == "object"}
         self.free, self.kept = self._free(), self._kept()
 
@@ -62,17 +68,21 @@ class _Restore:
     # -- what may differ
 
     def _free(self) -> dict:
-        """Where differences are put back, and how far below: {path: marks of what follows it}. Optimizer state, and what recording saw
-        change inside shields."""
-        found = {f"{path}.state": "[" for path in self.meta["optimizers"]} | {f"T:{'.'.join(tree[3])}": "=" for tree in self.anew.values()}
+        """Where differences are put back, and how far below: {path: marks of what follows it}.
+        Optimizer state, and what recording saw change inside shields."""
+        found = {f"{path}.state": "[" for path in self.meta["optimizers"]} | {
+            f"T:{'.'.join(tree[3])}": "=" for tree in self.anew.values()
+        }
         for path, name, tree in self.meta["shifts"]:
-            told, marks = (path, "=[{" if tree[0] == "set" else "=[") if name is None else (f"{path}.{name}", "=.[<{")
+            told, marks = (
+                (path, "=[{" if tree[0] == "set" else "=[") if name is None else (f"{path}.{name}", "=.[<{")
+            )
             found[told] = found.get(told, "") + marks
         return found
 
     def _kept(self) -> set:
-        """Objects within what is put back that cannot be built again: the script's own, made anew by this life, take their place. They must
-        be what they were."""
+        """Objects within what is put back that cannot be built again:
+        the script's own, made anew by this life, take their place. They must be what they were."""
         found, built = set(), {*self.files, *self.anew}
         for tree in self._trees():
             if tree[0] == "memory":
@@ -83,7 +93,9 @@ class _Restore:
 
     def _trees(self) -> list:
         """All trees of values of the image, with those within them."""
-        trees = [tree for _, _, tree in self.meta["shifts"]] + [tree for entries in self.meta["optimizers"].values() for _, tree in entries]
+        trees = [tree for _, _, tree in self.meta["shifts"]] + [
+            tree for entries in self.meta["optimizers"].values() for _, tree in entries
+        ]
         for tree in trees:  # grows
             trees += codec.parts(tree)
         return trees
@@ -120,7 +132,11 @@ class _Restore:
                 continue
             other = now.get(path, _ABSENT)
             if (other is _ABSENT or not walk.same(_tuples(value), _tuples(other))) and not self.is_free(path):
-                self.differs(path, f"{prefix}{_short(value)}", "absent" if other is _ABSENT else f"{prefix}{_short(other)}")
+                self.differs(
+                    path,
+                    f"{prefix}{_short(value)}",
+                    "absent" if other is _ABSENT else f"{prefix}{_short(other)}",
+                )
         for path, value in now.items():
             if path not in then and not self.is_free(path):
                 self.differs(path, "absent", f"{prefix}{_short(value)}")
@@ -161,7 +177,8 @@ class _Restore:
         return self.data[offset : offset + size]
 
     def memory(self) -> None:
-        """Each storage of the image into the storage that now stands for it; only stand-ins get new memory."""
+        """Each storage of the image into the storage that now stands for it;
+        only stand-ins get new memory."""
         groups: dict = {}
         for path, (group, *_) in self.meta["members"].items():
             groups.setdefault(group, []).append(path)
@@ -194,13 +211,19 @@ class _Restore:
         if len(keys) == 1 and not keys & own_memory:
             key = next(iter(keys))
             first = next(iter(there.values()))
-            fits = users[key] <= set(paths) and first.untyped_storage().nbytes() == source[-2 if source[0] == "same" else -1]
-            if fits and all(storages.place(t) == tuple(_tuples(self.meta["members"][p][2])) for p, t in there.items()):
+            fits = (
+                users[key] <= set(paths)
+                and first.untyped_storage().nbytes() == source[-2 if source[0] == "same" else -1]
+            )
+            if fits and all(
+                storages.place(t) == tuple(_tuples(self.meta["members"][p][2])) for p, t in there.items()
+            ):
                 self._fill(first, source, paths[0])
                 self.made[group] = first
                 return
         for path in paths:
-            if path.endswith(walk_values.SPARSE_ENDS) and not self._of_sparse_grad(path):  # another view each time: takes no other memory
+            # another view each time: takes no other memory
+            if path.endswith(walk_values.SPARSE_ENDS) and not self._of_sparse_grad(path):
                 self.differs(path, "a part of a sparse tensor", "laid out in another way")
         if source[0] == "same":
             self.differs(paths[0], "memory that never changes", "laid out in another way")
@@ -210,7 +233,8 @@ class _Restore:
                 tensor.data = self._view(group, self.meta["members"][path])
 
     def is_rebuilt(self, path: str) -> bool:
-        """Whether a tensor is of another form now, so that a new one takes its place (only below a path that is free)."""
+        """Whether a tensor is of another form now,
+        so that a new one takes its place (only below a path that is free)."""
         tensor = self.now.tensors.get(path)
         return tensor is not None and storages.form(tensor) != tuple(_tuples(self.meta["members"][path][1]))
 
@@ -244,10 +268,16 @@ class _Restore:
             source = self.meta["groups"][group]
             if source[0] == "same":
                 raise codec.CannotBuild("memory that is known by its checksum only")
-            raw = _bytes_tensor(self.bytes_of(source)).clone() if source[2] else torch.empty(0, dtype=torch.uint8)
+            raw = (
+                _bytes_tensor(self.bytes_of(source)).clone()
+                if source[2]
+                else torch.empty(0, dtype=torch.uint8)
+            )
             self.made[group] = raw.to(form[3])
         storage = self.made[group].untyped_storage()
-        return torch.empty(0, dtype=codec.dtype_of(form[1]), device=form[3]).set_(storage, offset, tuple(form[2]), tuple(stride))
+        return torch.empty(0, dtype=codec.dtype_of(form[1]), device=form[3]).set_(
+            storage, offset, tuple(form[2]), tuple(stride)
+        )
 
     def _grad(self, path: str) -> None:
         owner = self.now.tensors.get(path[: -len(".grad")])
@@ -258,14 +288,17 @@ class _Restore:
         owner.grad = self._find(path)
 
     def _sparse_grad(self, path: str) -> None:
-        """On the memory of its parts, which it may share with what the script holds (the indices are the batch)."""
+        """On the memory of its parts,
+        which it may share with what the script holds (the indices are the batch)."""
         torch = sys.modules["torch"]
         owner = self.now.tensors.get(path[: -len(".grad")])
         if owner is None:
             self.differs(path, "a gradient", "absent")
         *_, shape, _device, coalesced, _dims = _tuples(self.sparse[path])
         members = self.meta["members"]
-        where, numbers = (self._view(members[part][0], members[part]) for part in (f"{path}<_indices>", f"{path}<_values>"))
+        where, numbers = (
+            self._view(members[part][0], members[part]) for part in (f"{path}<_indices>", f"{path}<_values>")
+        )
         if "gradients" not in self.drop:
             owner.grad = torch.sparse_coo_tensor(where, numbers, tuple(shape), is_coalesced=coalesced)
 
@@ -285,10 +318,16 @@ class _Restore:
             if source[0] == "file":
                 continue
             if source[0] == "same":
-                if not storages.is_still(array.__array_interface__["data"][0], *self.meta["proofs"][source[2]]):
+                if not storages.is_still(
+                    array.__array_interface__["data"][0], *self.meta["proofs"][source[2]]
+                ):
                     self.differs(path, "the same since set-up", "other numbers")
                 continue
-            saved = sys.modules["numpy"].frombuffer(self.bytes_of(source), dtype=array.dtype).reshape(tuple(told[1]))
+            saved = (
+                sys.modules["numpy"]
+                .frombuffer(self.bytes_of(source), dtype=array.dtype)
+                .reshape(tuple(told[1]))
+            )
             if saved.tobytes() == array.tobytes():
                 continue
             if not array.flags.writeable:
@@ -296,7 +335,8 @@ class _Restore:
             array[...] = saved
 
     def _find(self, path: str):
-        """What a tree means by a path: a tensor, array or object of this life, or a tensor made from the image."""
+        """What a tree means by a path: a tensor, array or object of this life,
+        or a tensor made from the image."""
         if path in self.files:
             return self._file(path)
         if path in self.anew:
@@ -345,8 +385,13 @@ class _Restore:
         return made
 
     def _makes_generator(self, path: str) -> bool:
-        """Whether there was a generator that can be made anew: a sampler did in its `__iter__`, a data set at its first sample."""
-        return path in self.meta["rngs"] and path not in self.named_twice and generators.maker(_tuples(self.meta["rngs"][path])) is not None
+        """Whether there was a generator that can be made anew:
+        a sampler did in its `__iter__`, a data set at its first sample."""
+        return (
+            path in self.meta["rngs"]
+            and path not in self.named_twice
+            and generators.maker(_tuples(self.meta["rngs"][path])) is not None
+        )
 
     def _new_generator(self, path: str):
         """Its state comes last, with that of all others."""
@@ -356,9 +401,14 @@ class _Restore:
 
     def _new_array(self, path: str):
         told, source = self.meta["arrays"][path]
-        if source[0] != "data" or told[0][0] not in "<>|=" or tuple(told[3:]) != (True,):  # fields; an order in memory that is not kept
+        # fields; an order in memory that is not kept
+        if source[0] != "data" or told[0][0] not in "<>|=" or tuple(told[3:]) != (True,):
             raise codec.CannotBuild(walk.tell(path, self.now.frames))
-        return sys.modules["numpy"].frombuffer(bytearray(self.bytes_of(source)), dtype=told[0]).reshape(tuple(told[1]))
+        return (
+            sys.modules["numpy"]
+            .frombuffer(bytearray(self.bytes_of(source)), dtype=told[0])
+            .reshape(tuple(told[1]))
+        )
 
     def values(self) -> None:
         try:
@@ -396,7 +446,11 @@ class _Restore:
             value = codec.build(tree, self._find, before)
             if before is not value:
                 write = type.__setattr__ if issubclass(type(owner), type) else object.__setattr__
-                (held.__setitem__ if isinstance(held, dict) and name in held else functools.partial(write, owner))(name, value)
+                (
+                    held.__setitem__
+                    if isinstance(held, dict) and name in held
+                    else functools.partial(write, owner)
+                )(name, value)
         changed.inside([(owner, name)])
         self.put_back.append(walk.tell(told, self.now.frames))
 
@@ -406,8 +460,8 @@ class _Restore:
                 part.load(self.meta["parts"][name], codec.Stored(self))
 
     def look_again(self) -> None:
-        """All must hang together as it did. What samplers and data sets of the script's did on the way back to their place they had done
-        before the image already: then the world is put back a second time."""
+        """All must hang together as it did. What samplers and data sets of the script's did on the way back
+        to their place they had done before the image already: then the world is put back a second time."""
         self.now.close()
         if reopen.ran_own_code:
             self._look()
@@ -421,7 +475,11 @@ class _Restore:
             first = then.get(path) or now.get(path)
             other = then.get(path) != now.get(path) and not self._is_of_a_file(path)
             if other and (first in self.anew or isinstance(self.now.find(first), walk.CONTAINERS)):
-                self.differs(path, words.ALIAS + first if path in then else "another", "another" if path in then else words.ALIAS + first)
+                self.differs(
+                    path,
+                    words.ALIAS + first if path in then else "another",
+                    "another" if path in then else words.ALIAS + first,
+                )
 
     def _is_of_a_file(self, path: str) -> bool:
         return any(path[:m.start()] in self.files for m in _JOINTS.finditer(path))
@@ -441,7 +499,9 @@ class _Restore:
                 generators.put_back(self.now.rngs[path], _tuples(state))
         torch = sys.modules["torch"]
         if self.meta["cuda"] is not None:
-            torch.cuda.set_rng_state_all([_bytes_tensor(memoryview(bytearray(state))) for state in self.meta["cuda"]])
+            torch.cuda.set_rng_state_all(
+                [_bytes_tensor(memoryview(bytearray(state))) for state in self.meta["cuda"]]
+            )
         internals.set_rngs(_tuples(self.meta["world"]))
 
     def versions(self) -> None:
@@ -454,7 +514,9 @@ class _Restore:
             if tensor is not None and not tensor.is_inference():
                 told[id(tensor)] = tensor, version
         if told:
-            internals.set_versions([tensor for tensor, _ in told.values()], [version for _, version in told.values()])
+            internals.set_versions(
+                [tensor for tensor, _ in told.values()], [version for _, version in told.values()]
+            )
 
 
 def _tuples(value):
@@ -473,7 +535,9 @@ def _bytes_tensor(view):
 
 def _form(form) -> str:
     flags = "" if not form[4] else ", with gradient" if form[5] else ", with history"
-    return f"{form[0].rpartition('.')[2]} {str(form[1]).rpartition('.')[2]} {tuple(form[2])} on {form[3]}{flags}"
+    return (
+        f"{form[0].rpartition('.')[2]} {str(form[1]).rpartition('.')[2]} {tuple(form[2])} on {form[3]}{flags}"
+    )
 
 
 def _place(frames: list) -> str:

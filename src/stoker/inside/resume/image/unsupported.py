@@ -1,5 +1,7 @@
-"""What exact resume does not understand, noticed as it happens, so that a run says "not resumable" while it is young and not when it is
-needed: processes and connections of the script's own, its threads, its compilers, its writers in C, its signals.
+"""What exact resume does not understand, noticed as it happens, so that a run says "not resumable" while it
+is young and not when it is
+needed: processes and connections of the script's own, its threads, its compilers, its writers in C, its
+    signals.
 """
 
 from __future__ import annotations
@@ -18,8 +20,19 @@ from ..data import loader_state
 from ..world import audit_hook, journal, streams, threads
 
 _getframe = early_log.frame
-THREADS_OF = ("tqdm", "huggingface_hub", "tensorboard", "tensorboardX", "torch", "numpy", "stoker_hooks", *threads.SENDERS)  # no tensors
-HELPERS = ("platform.py", "uuid.py", "ctypes" + os.sep + "util.py")  # parts of the standard library that run small programs to ask
+# no tensors
+THREADS_OF = (
+    "tqdm",
+    "huggingface_hub",
+    "tensorboard",
+    "tensorboardX",
+    "torch",
+    "numpy",
+    "stoker_hooks",
+    *threads.SENDERS,
+)
+# parts of the standard library that run small programs to ask
+HELPERS = ("platform.py", "uuid.py", "ctypes" + os.sep + "util.py")
 MOST_TOLD = 8  # programs
 C_WRITERS = {"cv2": ("imwrite",), "soundfile": ("write",), "torchaudio": ("save",)}
 _looked_at: set = set()  # names of modules that are no extension of the script's own
@@ -32,7 +45,16 @@ def install() -> None:
     """torch is there, the phase is SETUP: listen from here on."""
     from ...entry import imports
 
-    for event in ("subprocess.Popen", "os.posix_spawn", "os.spawn", "os.system", "os.fork", "os.forkpty", "os.exec", "pty.spawn"):
+    for event in (
+        "subprocess.Popen",
+        "os.posix_spawn",
+        "os.spawn",
+        "os.system",
+        "os.fork",
+        "os.forkpty",
+        "os.exec",
+        "pty.spawn",
+    ):
         audit_hook.listen(event, functools.partial(_process, event), lasting=True)
     for event in ("socket.connect", "socket.bind"):
         audit_hook.listen(event, functools.partial(_socket, event), lasting=True)
@@ -75,7 +97,10 @@ def strangers() -> list[tuple[int, str]]:
 
     workers = loader_state.worker_pids()
     known = {child.pid for child in process._children}
-    for name, field in (("multiprocessing.resource_tracker", "_resource_tracker"), ("multiprocessing.forkserver", "_forkserver")):
+    for name, field in (
+        ("multiprocessing.resource_tracker", "_resource_tracker"),
+        ("multiprocessing.forkserver", "_forkserver"),
+    ):
         helper = getattr(sys.modules.get(name), field, None)
         known.update((getattr(helper, "_pid", None), getattr(helper, "_forkserver_pid", None)))
     found = []
@@ -83,10 +108,18 @@ def strangers() -> list[tuple[int, str]]:
         for task in os.listdir("/proc/self/task"):
             with open(f"/proc/self/task/{task}/children", encoding="ascii") as f:
                 children = [int(each) for each in f.read().split()]
-            found += [(pid, _name(pid)) for pid in children if pid not in known and _alive(pid) and not _only_sends(pid)]
+            found += [
+                (pid, _name(pid))
+                for pid in children
+                if pid not in known and _alive(pid) and not _only_sends(pid)
+            ]
     except OSError:
         pass
-    found += [(child.pid, child.name) for child in process._children if child.is_alive() and child.pid not in workers]
+    found += [
+        (child.pid, child.name)
+        for child in process._children
+        if child.is_alive() and child.pid not in workers
+    ]
     return found
 
 
@@ -124,7 +157,8 @@ def _refuse(reason: str) -> None:
 
 
 def _outside(reason: str) -> None:
-    """As _refuse, of what may have changed the world where no journal sees it: older images are of no use any more either."""
+    """As _refuse, of what may have changed the world where no journal sees it:
+    older images are of no use any more either."""
     journal.give_up(reason)
     _refuse(reason)
 
@@ -142,7 +176,8 @@ def _set_up() -> None:
 # ---- who is behind it
 
 def _first_outside(frame: object) -> str:
-    """The file of the innermost frame that is neither Python's standard library nor ours; "" if there is none."""
+    """The file of the innermost frame that is neither Python's standard library nor ours;
+    "" if there is none."""
     while frame is not None:
         name = frame.f_code.co_filename
         if name.endswith(HELPERS):
@@ -164,7 +199,8 @@ def _after_set_up() -> bool:
 
 def _process(event: str, args: tuple) -> None:
     late = _after_set_up()
-    if not late and (phases.depth or event != "subprocess.Popen"):  # what set-up waits for, or forks, is done once (programs.py, asked.py)
+    # what set-up waits for, or forks, is done once (programs.py, asked.py)
+    if not late and (phases.depth or event != "subprocess.Popen"):
         return
     name = _first_outside(_getframe(2))
     if name and not _is_loader(name):
@@ -192,22 +228,32 @@ def _library(args: tuple) -> None:
 
 
 def _is_mapped(name: object) -> bool:
-    """Whether it is a part of this process already, which somebody asks something: threadpoolctl, for scikit-learn."""
+    """Whether it is a part of this process already, which somebody asks something:
+    threadpoolctl, for scikit-learn."""
     path = os.fsdecode(name)
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as f:
-        return os.path.isabs(path) and any(line.rstrip("\n").endswith(f" {os.path.realpath(path)}") for line in f)
+        return os.path.isabs(path) and any(
+            line.rstrip("\n").endswith(f" {os.path.realpath(path)}") for line in f
+        )
 
 
 def _function_in_c(args: tuple) -> None:
-    """The script itself is about to call into C: what is kept there is seen by nobody, a ghost's call would count twice or not at all."""
+    """The script itself is about to call into C:
+    what is kept there is seen by nobody, a ghost's call would count twice or not at all."""
     name = _first_outside(_getframe(2))
-    if name and early_log.classify(name) == early_log.YES and "-packages" + os.sep not in name and threading.get_ident() == phases.main:
+    if (
+        name
+        and early_log.classify(name) == early_log.YES
+        and "-packages" + os.sep not in name
+        and threading.get_ident() == phases.main
+    ):
         what = next((each for each in args if isinstance(each, str)), "a function")
         _outside(words.FUNCTION_IN_C.format(name=what, where=_line(name)))
 
 
 def _watch_threads() -> None:
-    """No audit event tells of a new thread in all versions: the two ways to start one are followed instead."""
+    """No audit event tells of a new thread in all versions:
+    the two ways to start one are followed instead."""
     start, start_new = threading.Thread.start, _thread.start_new_thread
 
     @functools.wraps(start)
@@ -234,7 +280,11 @@ def _thread_starts(thread: threading.Thread | None) -> None:
     if threads.is_of(name, THREADS_OF):
         return
     reason = words.THREAD.format(name=getattr(thread, "name", "?"), where=_line(name))
-    if phases.phase == phases.SETUP and thread is not None and threads.watch(thread, functools.partial(_refuse, reason)):
+    if (
+        phases.phase == phases.SETUP
+        and thread is not None
+        and threads.watch(thread, functools.partial(_refuse, reason))
+    ):
         _harmless.add(thread)
     elif phases.phase > phases.SETUP or thread is None:
         _refuse(reason)
@@ -245,12 +295,19 @@ def _thread_starts(thread: threading.Thread | None) -> None:
 def _database(args: tuple) -> None:
     name = args[0] if args else ""
     told = os.fsdecode(name) if isinstance(name, (str, bytes)) else str(name)
-    if told not in (":memory:", "") and "mode=ro" not in told and "mode=memory" not in told and early_log.asked(_getframe(2)):
+    if (
+        told not in (":memory:", "")
+        and "mode=ro" not in told
+        and "mode=memory" not in told
+        and early_log.asked(_getframe(2))
+    ):
         _outside(words.DATABASE.format(path=told))
 
 
 def _where(thread: threading.Thread) -> str:
-    code = getattr(getattr(thread, "_target", None), "__code__", None) or getattr(type(thread).run, "__code__", None)
+    code = getattr(getattr(thread, "_target", None), "__code__", None) or getattr(
+        type(thread).run, "__code__", None
+    )
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else "?"
 
 
@@ -280,7 +337,8 @@ def _watch_torch() -> None:
 
 
 def _forbid(owner: object, name: str, reason: str) -> None:
-    """Calling this ends recording, if the script or one of its libraries calls it; the call itself goes on."""
+    """Calling this ends recording, if the script or one of its libraries calls it;
+    the call itself goes on."""
     old = getattr(owner, name)
 
     @functools.wraps(old)
@@ -288,15 +346,18 @@ def _forbid(owner: object, name: str, reason: str) -> None:
         if phases.phase and early_log.asked(_getframe(1)) and not (name == "script" and not _trains(args)):
             _refuse(reason)
         if name == "script" and len(args) < 3:
-            kwargs["_frames_up"] = kwargs.get("_frames_up", 0) + 1  # it looks for names in the frame of its caller, which is not this one
+            # it looks for names in the frame of its caller, which is not this one
+            kwargs["_frames_up"] = kwargs.get("_frames_up", 0) + 1
         return old(*args, **kwargs)
 
     setattr(owner, name, forbidden)
 
 
 def _trace_apart(owner: object, name: str) -> None:
-    """Modules are traced once in each life, as a ghost too: to draw or export their graph (`SummaryWriter.add_graph`), to count operations.
-    One that is kept is refused where the script calls it (shield_parts.py), or by the walk. Of functions nobody would know."""
+    """Modules are traced once in each life, as a ghost too:
+    to draw or export their graph (`SummaryWriter.add_graph`), to count operations.
+    One that is kept is refused where the script calls it (shield_parts.py), or by the walk.
+    Of functions nobody would know."""
     old = getattr(owner, name)
 
     @functools.wraps(old)
@@ -319,10 +380,15 @@ def _trace_apart(owner: object, name: str) -> None:
 
 
 def _not_shared(old: object) -> object:
-    """torch.from_file(path, shared): with `shared` what is written to the tensor goes into the file, past Python."""
+    """torch.from_file(path, shared): with `shared` what is written to the tensor goes into the file,
+    past Python."""
     @functools.wraps(old)
     def from_file(*args: object, **kwargs: object) -> object:
-        if phases.phase and kwargs.get("shared", args[1] if len(args) > 1 else False) and early_log.asked(_getframe(1)):
+        if (
+            phases.phase
+            and kwargs.get("shared", args[1] if len(args) > 1 else False)
+            and early_log.asked(_getframe(1))
+        ):
             _outside(words.UNKNOWN_MAP.format(path=kwargs.get("filename", args[0] if args else "?")))
         return old(*args, **kwargs)
     return from_file
@@ -354,7 +420,8 @@ def _watch_h5py(module: object) -> None:
 
 
 def _watch_faulthandler(module: object) -> None:
-    """It prints past Python, and what: the frames that run. So none of ours may be among them: who asks for the function is seen."""
+    """It prints past Python, and what: the frames that run. So none of ours may be among them:
+    who asks for the function is seen."""
     name = "dump_traceback"
     real = vars(module).pop(name, None)
 
@@ -414,7 +481,8 @@ def _watch_interrupt(set_signal: object, get_signal: object) -> None:
 
 
 def _in_its_place(number: int, handler: object) -> object:
-    """What is set where the script asks for this handler; where it asks for the default, we go on listening."""
+    """What is set where the script asks for this handler;
+    where it asks for the default, we go on listening."""
     import signal
 
     from . import ending
@@ -456,5 +524,9 @@ class _Heard(_Quiet):
         if phases.phase == phases.RECORD or (phases.phase == phases.SETUP and phases.target is None):
             import signal
 
-            _refuse(words.INTERRUPT if self.handler is signal.default_int_handler else words.SIGNAL.format(number=number))
+            _refuse(
+                words.INTERRUPT
+                if self.handler is signal.default_int_handler
+                else words.SIGNAL.format(number=number)
+            )
         return super().__call__(number, frame)

@@ -1,7 +1,8 @@
 """What was seen to change inside a call that a ghost skips: that, and nothing else, may be put back later.
 
-`shifts` holds it by owner and name. Who sees it: census.py in the script's own values, loader_state.py in what feeds a loader, restore.py
-in what an earlier image has put back.
+`shifts` holds it by owner and name. Who sees it:
+census.py in the script's own values, loader_state.py in what feeds a loader, restore.py in what an earlier
+image has put back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Random generators that the script holds: their states in plain values, put back into them or into new ones of the same kind."""
+"""Random generators that the script holds: their states in plain values, put back into them or into new ones
+of the same kind."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ def state(thing: object) -> tuple:
     """(kind, state, class) of a random generator, in plain values."""
     names = [leaves.name_of(kind) for kind in type(thing).__mro__]
     if "random.Random" in names or "_random.Random" in names:
-        return "python", random.Random.getstate(thing) if "random.Random" in names else (0, thing.getstate(), None), names[0]
+        return (
+            "python",
+            random.Random.getstate(thing) if "random.Random" in names else (0, thing.getstate(), None),
+            names[0],
+        )
     if "torch._C.Generator" in names:
         return "torch", internals.torch_rng(thing), names[0]
     if "numpy.random.mtrand.RandomState" in names:
@@ -39,7 +44,8 @@ def put_back(thing: object, saved: tuple) -> None:
 
 
 def maker(saved: tuple) -> Callable[[], object] | None:
-    """What makes a generator of the kind that such a state is of, or None; its own state comes by `put_back`."""
+    """What makes a generator of the kind that such a state is of, or None;
+    its own state comes by `put_back`."""
     kind, value, name = saved
     numpy = sys.modules.get("numpy")
     if kind == "torch":

@@ -1,5 +1,5 @@
-"""Arrays and tensors that lie in each other's memory (`torch.from_numpy`, `tensor.numpy()`, a view of an array): what is written through
-one is read through the other, so that a restore must leave them as they were.
+"""Arrays and tensors that lie in each other's memory (`torch.from_numpy`, `tensor.numpy()`, a view of an
+array): what is written through one is read through the other, so that a restore must leave them as they were.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from . import storages, walk
 
 
 def pairs(seen) -> dict:
-    """{path: (path, offset)} of arrays and tensors that lie in memory that another array, or a tensor of torch, owns: `torch.from_numpy`,
-    `tensor.numpy()`, a view of an array."""
+    """{path: (path, offset)} of arrays and tensors that lie in memory that another array, or a tensor of
+    torch, owns: `torch.from_numpy`, `tensor.numpy()`, a view of an array."""
     if not seen.arrays:
         return {}
     numpy = sys.modules["numpy"]
@@ -21,7 +21,11 @@ def pairs(seen) -> dict:
             at = array.__array_interface__["data"][0]
             (owners if array.base is None else inside).append((at, array.nbytes, path))
     for path, tensor in seen.tensors.items():
-        if not storages.store_cannot(tensor) and tensor.device.type == "cpu" and storages.storage_key(tensor) not in known:
+        if (
+            not storages.store_cannot(tensor)
+            and tensor.device.type == "cpu"
+            and storages.storage_key(tensor) not in known
+        ):
             known.add(storages.storage_key(tensor))
             storage = tensor.untyped_storage()
             if storage.nbytes():
@@ -39,7 +43,8 @@ def pairs(seen) -> dict:
 
 
 def put_back(meta: dict) -> tuple | None:
-    """Join what a ghost has apart, as far as a tensor can be moved into the memory of an array; the first (path, path) that stays apart."""
+    """Join what a ghost has apart, as far as a tensor can be moved into the memory of an array;
+    the first (path, path) that stays apart."""
     if not meta["shared"]:
         return None
     seen = walk.Walk().run()
@@ -61,15 +66,24 @@ def _join(meta: dict, seen, one: str, other: str) -> None:
     """The tensors of a storage into the memory of an array that is all of it."""
     torch, numpy = sys.modules["torch"], sys.modules["numpy"]
     array, place = (seen.arrays.get(one), other) if one in seen.arrays else (seen.arrays.get(other), one)
-    if array is None or place not in meta["members"] or not array.flags.c_contiguous or not array.flags.writeable:
+    if (
+        array is None
+        or place not in meta["members"]
+        or not array.flags.c_contiguous
+        or not array.flags.writeable
+    ):
         return
     group = meta["members"][place][0]
     paths = [path for path, member in meta["members"].items() if member[0] == group]
     source = meta["groups"][group]
-    if source[1 if source[0] == "same" else 2] != array.nbytes or any("._parameters[" in path or "._buffers[" in path for path in paths):
+    if source[1 if source[0] == "same" else 2] != array.nbytes or any(
+        "._parameters[" in path or "._buffers[" in path for path in paths
+    ):
         return
     memory = torch.from_numpy(array.reshape(-1).view(numpy.uint8)).untyped_storage()
     for path in paths:
         tensor, (_, form, (stride, offset), _) = seen.tensors.get(path), meta["members"][path]
         if tensor is not None:
-            tensor.data = torch.empty(0, dtype=tensor.dtype).set_(memory, offset, tuple(form[2]), tuple(stride))
+            tensor.data = torch.empty(0, dtype=tensor.dtype).set_(
+                memory, offset, tuple(form[2]), tuple(stride)
+            )

@@ -1,6 +1,8 @@
-"""The closed world: at every image each live tensor and array must have been reached by the walk, or be known to need no saving.
+"""The closed world: at every image each live tensor and array must have been reached by the walk, or be known
+to need no saving.
 
-What no path reaches (a temporary, something that C code or another thread holds) could not be put back, so such a point is refused.
+What no path reaches (a temporary, something that C code or another thread holds) could not be put back, so
+such a point is refused.
 """
 
 from __future__ import annotations
@@ -39,7 +41,11 @@ def _print(tensor):
         if tensor.device.type != "cpu" or tensor.numel() * tensor.element_size() > storages.BIG:
             return ("version", tensor._version)
         storage = tensor.untyped_storage()
-        return leaves.zlib.crc32(storages.store.memory(storage.data_ptr(), storage.nbytes())) if storage.nbytes() else 0
+        return (
+            leaves.zlib.crc32(storages.store.memory(storage.data_ptr(), storage.nbytes()))
+            if storage.nbytes()
+            else 0
+        )
     except RuntimeError:
         return None
 
@@ -57,10 +63,14 @@ def unseen(seen) -> list:
             _known_arrays[id(array)] = (weakref.ref(array), _content(array))
         for tensor in [t for t in lost if id(t) in late and not storages.cannot(t)]:
             _known[id(tensor)] = (weakref.ref(tensor), _print(tensor))
-        lost, arrays = [t for t in lost if not _is_known(t, reached)], [a for a in arrays if not _is_known_array(a)]
+        lost, arrays = (
+            [t for t in lost if not _is_known(t, reached)],
+            [a for a in arrays if not _is_known_array(a)],
+        )
     if lost or arrays:
         own = ours()
-        excused = behind(own, seen) | seen.inside  # not what hangs on things of the script's, though we hold those too
+        # not what hangs on things of the script's, though we hold those too
+        excused = behind(own, seen) | seen.inside
         lost = [t for t in lost if id(t) not in excused]
         arrays = [a for a in arrays if id(a) not in excused]
     if (lost or arrays) and (drawn := _of_pictures(seen)):
@@ -68,22 +78,44 @@ def unseen(seen) -> list:
     if lost or arrays:
         waiting = walk_garbage.only(lost, arrays, seen, own)
         lost, arrays = [t for t in lost if id(t) not in waiting], [a for a in arrays if id(a) not in waiting]
-    found = [words.UNSEEN_TENSOR.format(shape=tuple(t.size()), dtype=str(t.dtype)[6:], who=_holder(t, heap)) for t in lost[:3]]
-    return found + [words.UNSEEN_ARRAY.format(shape=tuple(a.shape), dtype=a.dtype, who=_holder(a, heap)) for a in arrays[:3]]
+    found = [
+        words.UNSEEN_TENSOR.format(shape=tuple(t.size()), dtype=str(t.dtype)[6:], who=_holder(t, heap))
+        for t in lost[:3]
+    ]
+    return found + [
+        words.UNSEEN_ARRAY.format(shape=tuple(a.shape), dtype=a.dtype, who=_holder(a, heap))
+        for a in arrays[:3]
+    ]
 
 
 def _of_late_modules(seen) -> set:
-    """The ids of what modules of libraries hold that were imported since (`numpy.ma` by the first `numpy.median`, say): their constants.
+    """The ids of what modules of libraries hold that were imported since (`numpy.ma` by the first
+    `numpy.median`, say): their constants.
     Each is looked through once; what changes afterwards is not known any more."""
-    late = [module for name, module in list(sys.modules.items()) if name not in _modules and type(module) is types.ModuleType
-            and not leaves.is_user_module(name, module) and not name.startswith(leaves.PACKAGE)]
+    late = [
+        module
+        for name, module in list(sys.modules.items())
+        if name not in _modules
+        and type(module) is types.ModuleType
+        and not leaves.is_user_module(name, module)
+        and not name.startswith(leaves.PACKAGE)
+    ]
     _modules.update(sys.modules)
-    return behind([value for module in late for value in vars(module).values() if not isinstance(value, types.ModuleType)], seen)
+    return behind(
+        [
+            value
+            for module in late
+            for value in vars(module).values()
+            if not isinstance(value, types.ModuleType)
+        ],
+        seen,
+    )
 
 
 def _of_pictures(seen) -> set:
-    """The ids of what hangs on things of matplotlib that no path leads to: figures that were closed, caches. Open figures are gone through
-    (walk_settings.py), and what a script draws from there on is drawn as before."""
+    """The ids of what hangs on things of matplotlib that no path leads to:
+    figures that were closed, caches. Open figures are gone through (walk_settings.py), and what a script
+    draws from there on is drawn as before."""
     if "matplotlib" not in sys.modules:
         return set()
     kinds: dict = {}
@@ -92,7 +124,9 @@ def _of_pictures(seen) -> set:
         kind = type(thing)
         of = kinds.get(kind)
         if of is None:
-            of = kinds[kind] = isinstance(kind.__module__, str) and kind.__module__.partition(".")[0] == "matplotlib"
+            of = kinds[kind] = (
+                isinstance(kind.__module__, str) and kind.__module__.partition(".")[0] == "matplotlib"
+            )
         if of:
             roots.append(thing)
     return behind(roots, seen)
@@ -115,14 +149,19 @@ def _lost_arrays(seen) -> list:
 
 
 def _of_tensors(seen) -> list:
-    """Where the memory of the reached tensors lies: what `torch.from_numpy(memmap.copy())` keeps of the array is no more than that."""
-    kept = [t.untyped_storage() for t in seen.tensors.values() if not storages.store_cannot(t) and t.device.type == "cpu"]
+    """Where the memory of the reached tensors lies:
+    what `torch.from_numpy(memmap.copy())` keeps of the array is no more than that."""
+    kept = [
+        t.untyped_storage()
+        for t in seen.tensors.values()
+        if not storages.store_cannot(t) and t.device.type == "cpu"
+    ]
     return [(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in kept]
 
 
 def _arrays_out_of_reach(seen) -> list:
-    """Each look goes through all containers: a list that is known from before may hold an array now. One of objects is no more than what it
-    holds."""
+    """Each look goes through all containers: a list that is known from before may hold an array now.
+    One of objects is no more than what it holds."""
     if not hasattr(sys.modules.get("numpy"), "ndarray"):
         return []
     found = [a for a in seen.heap.arrays() if id(a) not in seen.seen and a.size and not a.dtype.hasobject]
@@ -150,14 +189,22 @@ def ours() -> list:
     skip = {f"{package}.core.log", f"{package}.core.early_log", __name__}
     found: list = []
     for name, module in list(sys.modules.items()):
-        if name.startswith((package + ".", settings)) and name not in skip and isinstance(module, types.ModuleType):
-            found += [value for value in list(vars(module).values()) if not isinstance(value, (types.ModuleType, type(None)))]
+        if (
+            name.startswith((package + ".", settings))
+            and name not in skip
+            and isinstance(module, types.ModuleType)
+        ):
+            found += [
+                value
+                for value in list(vars(module).values())
+                if not isinstance(value, (types.ModuleType, type(None)))
+            ]
     return found
 
 
 def behind(roots: list, seen=None) -> set:
-    """The ids of all that hangs on these; left out are code, classes, plain values (a split has some 100,000 indices) and what a walk has
-    gone through."""
+    """The ids of all that hangs on these; left out are code, classes, plain values (a split has some 100,000
+    indices) and what a walk has gone through."""
     found: set = set()
     level, array = list(roots), getattr(sys.modules.get("numpy"), "ndarray", None)
     while level and len(found) < _REACH:
@@ -171,7 +218,8 @@ def behind(roots: list, seen=None) -> set:
             if isinstance(thing, types.FunctionType):
                 level += [c for c in (thing.__closure__ or ()) if leaves.is_ours(thing.__code__.co_filename)]
             elif array is not None and isinstance(thing, array):
-                level += [thing.base, *(leaves.attributes(thing) or {}).values()]  # which the garbage collector does not show
+                # which the garbage collector does not show
+                level += [thing.base, *(leaves.attributes(thing) or {}).values()]
             elif not isinstance(thing, walk_heap.CODE) and type(thing) not in leaves.PLAIN:
                 level += [part for part in leaves.referents(thing) if type(part) not in leaves.PLAIN]
     return found
@@ -189,14 +237,16 @@ def _holder(thing, heap) -> str:
 
 
 def strange(seen):
-    """(path, class) of a C object that nobody understands and that shields may change: it hangs on a module, a dataset, a sampler, a hook,
-    or the code of one of these names it."""
+    """(path, class) of a C object that nobody understands and that shields may change:
+    it hangs on a module, a dataset, a sampler, a hook, or the code of one of these names it."""
     if not seen.unknown:
         return None
     waiting = {id(thing): (path, name) for path, name, thing in seen.unknown}
     found: set = set()
     roots = walk_settings.library_roots()
-    level = [thing for thing, _ in seen.strict] + [each for path, each in roots if path.startswith("L:torch.modes") or "._global_" in path]
+    level = [thing for thing, _ in seen.strict] + [
+        each for path, each in roots if path.startswith("L:torch.modes") or "._global_" in path
+    ]
     level += list(handed)
     while level:
         parts = []
@@ -213,7 +263,9 @@ def strange(seen):
                 parts += [kind for kind in type(thing).__mro__ if walk_kinds.user_kinds(kind)]
         level = []
         for part in parts:
-            if id(part) not in found and (id(part) in seen.seen or type(part) in _GONE_THROUGH or isinstance(part, type)):
+            if id(part) not in found and (
+                id(part) in seen.seen or type(part) in _GONE_THROUGH or isinstance(part, type)
+            ):
                 found.add(id(part))
                 level.append(part)
     return None
@@ -223,14 +275,19 @@ _GONE_THROUGH = (dict, collections.OrderedDict, tuple, list, types.CellType, typ
 
 
 def takes_bytes(seen):
-    """(path, class) of a C object that nobody understands and that may have taken up what the script pickled: a compressor, a database. As
-    a ghost it would have taken up stand-ins."""
-    takers = [(path, name) for path, name, thing in seen.unknown if type(thing) not in walk_kinds.ITERATORS] if effects.pickled else ()
+    """(path, class) of a C object that nobody understands and that may have taken up what the script pickled:
+    a compressor, a database. As a ghost it would have taken up stand-ins."""
+    takers = (
+        [(path, name) for path, name, thing in seen.unknown if type(thing) not in walk_kinds.ITERATORS]
+        if effects.pickled
+        else ()
+    )
     return takers[0] if takers else None
 
 
 def _named(function) -> list:
-    """The globals that a function of the user's names, with the functions within it; of the user's modules what it names of them."""
+    """The globals that a function of the user's names, with the functions within it;
+    of the user's modules what it names of them."""
     names, codes, home = set(), [function.__code__], function.__globals__
     if leaves.is_library(function.__code__.co_filename):
         return []
@@ -239,6 +296,10 @@ def _named(function) -> list:
         names.update(code.co_names)
         codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
     found = [home[name] for name in names if name in home]
-    for module in [thing for thing in found if isinstance(thing, types.ModuleType) and leaves.is_user_module(thing.__name__, thing)]:
+    for module in [
+        thing
+        for thing in found
+        if isinstance(thing, types.ModuleType) and leaves.is_user_module(thing.__name__, thing)
+    ]:
         found += [vars(module)[name] for name in names if name in vars(module)]
     return found

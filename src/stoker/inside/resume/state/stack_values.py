@@ -1,7 +1,8 @@
-"""What a walk finds besides names: loops and loaders that only the value stack of a running frame holds, `for x in work():`.
+"""What a walk finds besides names: loops and loaders that only the value stack of a running frame holds,
+`for x in work():`.
 
-Python does not show that stack, so they come from the garbage collector, whose order no two lives share: each is numbered by what holds it
-and by what it holds.
+Python does not show that stack, so they come from the garbage collector, whose order no two lives share:
+each is numbered by what holds it and by what it holds.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from ..core import bytecode, internals, leaves
 from ..core.leaves import PLAIN
 from . import reachability, walk_heap, walk_kinds
 
-loaders = weakref.WeakKeyDictionary()  # iterator over a DataLoader -> what is known about it (data/loader_state.py)
+# iterator over a DataLoader -> what is known about it (data/loader_state.py)
+loaders = weakref.WeakKeyDictionary()
 _COMPILER = "/numba/core/"  # which keeps loops over what it has compiled; what comes of it does not change
 
 
 def add(walk) -> None:
-    """Walk on from open loaders, then from loops and iterators that no path has reached. `walk.inside`: the ids of all that hangs on the
-    iterators of loaders and on no path; a ghost does not have it, the loaders' part brings it back."""
+    """Walk on from open loaders, then from loops and iterators that no path has reached. `walk.inside`:
+    the ids of all that hangs on the iterators of loaders and on no path;
+    a ghost does not have it, the loaders' part brings it back."""
     _loaders(walk)
     walk.heap = walk_heap.Heap()
     _collected(walk)
@@ -32,11 +35,16 @@ def add(walk) -> None:
 
 
 def _collected(walk) -> None:
-    """What a comprehension has collected so far, `[train(k) for k in folds]`: a list that only the value stack of its frame holds."""
+    """What a comprehension has collected so far, `[train(k) for k in folds]`:
+    a list that only the value stack of its frame holds."""
     frames = [frame for frame in walk.stack if bytecode.collects(frame)]
     if len(frames) != 1:  # of several points.py takes no image
         return
-    found = [each for each in walk.heap.lists_of_nobody() if id(each) not in walk.seen and id(each) not in walk.inside]
+    found = [
+        each
+        for each in walk.heap.lists_of_nobody()
+        if id(each) not in walk.seen and id(each) not in walk.inside
+    ]
     found = internals.in_frame(frames[0], found)
     if len(found) == 1:
         code = frames[0].f_code
@@ -47,7 +55,8 @@ def _collected(walk) -> None:
 
 
 def _loaders(walk) -> None:
-    """Walk what open iterators of loaders read, `for x in DataLoader(Data()):`, or those that a path has reached."""
+    """Walk what open iterators of loaders read, `for x in DataLoader(Data()):`,
+    or those that a path has reached."""
     reached = set(map(id, walk.leave_out))
     for iterator, track in sorted(list(loaders.items()), key=lambda pair: pair[1].number):
         if track.may_go_on() or id(iterator) in reached:
@@ -62,13 +71,18 @@ def _inside(walk) -> set:
 
 
 def _strays(walk) -> list:
-    """[(path, thing)] of suspended generators, C iterators, and iterators and contexts of the script's own that were not reached."""
+    """[(path, thing)] of suspended generators, C iterators, and iterators and contexts of the script's own
+    that were not reached."""
     found = []
     for g in walk.heap.pick(walk_heap.GENERATOR):
         if id(g) in walk.seen or id(g) in walk.inside or g.gi_frame is None or g.gi_running:
             continue
         code = g.gi_code
-        if not leaves.is_ours(code.co_filename) and not walk_kinds.is_loader_file(code.co_filename) and _COMPILER not in code.co_filename:
+        if (
+            not leaves.is_ours(code.co_filename)
+            and not walk_kinds.is_loader_file(code.co_filename)
+            and _COMPILER not in code.co_filename
+        ):
             found.append((f"Y:{code.co_filename}:{code.co_name}:{g.gi_frame.f_lineno}", g))
     for head, code in (("Z", walk_heap.ITERATOR), ("X", walk_heap.KEEPER)):
         found += [(f"{head}:{leaves.name_of(type(thing))}", thing) for thing in walk.heap.pick(code)
@@ -77,12 +91,19 @@ def _strays(walk) -> list:
 
 
 def _in_order(walk, strays: list) -> list:
-    """Those that matter, outer ones before what they hold: `zip(a(), b())` tells which of the two loops is the first."""
+    """Those that matter, outer ones before what they hold:
+    `zip(a(), b())` tells which of the two loops is the first."""
     ids = {id(thing): n for n, (_, thing) in enumerate(strays)}
-    holds = [{ids[id(part)] for part in _near(thing) if id(part) in ids} - {n} for n, (_, thing) in enumerate(strays)]
+    holds = [
+        {ids[id(part)] for part in _near(thing) if id(part) in ids} - {n}
+        for n, (_, thing) in enumerate(strays)
+    ]
     loops = {n for n, (path, _) in enumerate(strays) if path[0] == "Y"}
-    matter = {n for n, (_, thing) in enumerate(strays)
-              if n in loops or _leads(n, holds, loops) or walk.heap.holds_memory(thing, walk.seen, walk.inside)}
+    matter = {
+        n
+        for n, (_, thing) in enumerate(strays)
+        if n in loops or _leads(n, holds, loops) or walk.heap.holds_memory(thing, walk.seen, walk.inside)
+    }
     inner = set().union(*(holds[n] for n in matter))
     told = [(*strays[n], signature(walk, strays[n][1])) for n in matter - inner]
     rings = [(*strays[n], "") for n in matter & inner]  # the others of these are reached by then
@@ -118,7 +139,10 @@ def signature(walk, thing, deep: int = 3) -> str:
     else:
         inner = leaves.attributes(thing) or dict(enumerate(leaves.parts(thing)[:16]))
     at = leaves.position(thing) if type(thing) in walk_kinds.ITERATORS else ""
-    parts = [f"{name}={signature(walk, value, deep - 1)}" for name, value in sorted(inner.items(), key=lambda pair: str(pair[0]))]
+    parts = [
+        f"{name}={signature(walk, value, deep - 1)}"
+        for name, value in sorted(inner.items(), key=lambda pair: str(pair[0]))
+    ]
     return f"{leaves.name_of(type(thing))} {at}({', '.join(parts)})"
 
 

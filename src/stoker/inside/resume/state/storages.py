@@ -1,4 +1,5 @@
-"""The memory of an image: each storage copied once, however many tensors look at it, and put back in place."""
+"""The memory of an image: each storage copied once, however many tensors look at it,
+and put back in place."""
 
 from __future__ import annotations
 
@@ -68,13 +69,16 @@ def _own_bytes(tensor) -> int:
 
 
 class Copy:
-    """Everything that an image copies: `groups` of tensors that share a storage, `arrays`, and what the parts hand in.
+    """Everything that an image copies: `groups` of tensors that share a storage, `arrays`,
+    and what the parts hand in.
 
-    A group or array is ("data", offset, bytes) or ("same", bytes, checksum): a constant that the next life makes by itself."""
+    A group or array is ("data", offset, bytes) or ("same", bytes, checksum):
+    a constant that the next life makes by itself."""
 
     def __init__(self):
         self.groups, self.members, self.arrays, self.extra = [], {}, {}, []
-        self.proofs = []  # (address, bytes, checksum or None, owner): constants that the writer looks at once more
+        # (address, bytes, checksum or None, owner): constants that the writer looks at once more
+        self.proofs = []
         self._ordinals, self._sources, self.size = {}, [], 0
 
     def tensor(self, path: str, tensor) -> None:
@@ -87,11 +91,18 @@ class Copy:
         if group is None:
             group = self._ordinals[key] = len(self.groups)
             storage = tensor.untyped_storage()
-            self.groups.append(self._source(tensor, storage.data_ptr(), storage.nbytes(), tensor.device.type == "cpu"))
+            self.groups.append(
+                self._source(tensor, storage.data_ptr(), storage.nbytes(), tensor.device.type == "cpu")
+            )
         self.members[path] = (group, form(tensor), place(tensor), version(tensor))
 
     def array(self, path: str, array) -> None:
-        told = (kind_of(array), tuple(array.shape), bool(array.flags.writeable), bool(array.flags.c_contiguous))
+        told = (
+            kind_of(array),
+            tuple(array.shape),
+            bool(array.flags.writeable),
+            bool(array.flags.c_contiguous),
+        )
         if is_memmap(array):
             self.arrays[path] = (told, ("file",))
             return
@@ -107,7 +118,14 @@ class Copy:
             source = self._source(flat(copied), 0, copied.untyped_storage().nbytes(), False)
             self.extra.append(("tensor", str(copied.dtype), tuple(copied.shape), source))
         else:
-            self.extra.append(("array", thing.dtype.str, tuple(thing.shape), self._source(thing.copy(), 0, thing.nbytes, False)))
+            self.extra.append(
+                (
+                    "array",
+                    thing.dtype.str,
+                    tuple(thing.shape),
+                    self._source(thing.copy(), 0, thing.nbytes, False),
+                )
+            )
         return len(self.extra) - 1
 
     def _source(self, thing, address: int, size: int, plain: bool) -> tuple:
@@ -131,13 +149,16 @@ class Copy:
             target = _pool[offset : offset + size]
             if not size:
                 continue
-            if isinstance(thing, torch.Tensor) and thing.device.type == "cpu":  # torch would wake its threads for every single copy
+            # torch would wake its threads for every single copy
+            if isinstance(thing, torch.Tensor) and thing.device.type == "cpu":
                 ctypes.memmove(target.data_ptr(), thing.untyped_storage().data_ptr(), size)
             elif isinstance(thing, torch.Tensor):
                 target.copy_(flat(thing)[:size])
             else:
                 numpy = sys.modules["numpy"]
-                view = numpy.frombuffer(store.memory(target.data_ptr(), size), dtype=thing.dtype).reshape(thing.shape)
+                view = numpy.frombuffer(store.memory(target.data_ptr(), size), dtype=thing.dtype).reshape(
+                    thing.shape
+                )
                 view[...] = thing
         self._sources.clear()
         return store.memory(_pool.data_ptr(), self.size) if self.size else memoryview(b"")
@@ -165,9 +186,16 @@ def is_memmap(array) -> bool:
 
 
 def remember_constants(walk) -> None:
-    """At the end of set-up: large memory that training has no reason to change. Both lives make it, so its checksum is enough."""
+    """At the end of set-up: large memory that training has no reason to change.
+    Both lives make it, so its checksum is enough."""
     for path, tensor in walk.tensors.items():
-        if tensor.requires_grad or "._buffers[" in path or "._parameters[" in path or ".state[" in path or store_cannot(tensor):
+        if (
+            tensor.requires_grad
+            or "._buffers[" in path
+            or "._parameters[" in path
+            or ".state[" in path
+            or store_cannot(tensor)
+        ):
             continue
         storage = tensor.untyped_storage()
         if tensor.device.type == "cpu" and storage.nbytes() > BIG:

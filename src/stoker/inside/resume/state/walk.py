@@ -1,6 +1,8 @@
-"""A deterministic walk over everything the script can reach: each thing gets the path by which it is reached first.
+"""A deterministic walk over everything the script can reach:
+each thing gets the path by which it is reached first.
 
-Two lives that stand at the same line of the same script give the same paths, so a path says where a value belongs.
+Two lives that stand at the same line of the same script give the same paths,
+so a path says where a value belongs.
 """
 
 from __future__ import annotations
@@ -18,18 +20,27 @@ from ..core.leaves import PLAIN
 from . import library_held, stack_values, walk_heap, walk_kinds, walk_settings
 
 ATTR, ITEM, CELL, GRAD = "attr", "item", "cell", "grad"  # how a thing hangs on its owner
-_MODULE_WORDS = frozenset("__builtins__ __loader__ __spec__ __cached__ __doc__ __file__ __package__ __name__ __warningregistry__".split())
-_modules: tuple = ((), (), frozenset())  # the modules by id, names of those of the script, ids of the variables of all
+_MODULE_WORDS = frozenset(
+    (
+        "__builtins__ __loader__ __spec__ __cached__ __doc__ __file__ __package__ __name__ "
+        "__warningregistry__"
+    ).split()
+)
+# the modules by id, names of those of the script, ids of the variables of all
+_modules: tuple = ((), (), frozenset())
 
 
 class Walk:
     """One pass over the script's world.
 
     `facts`: path -> what is equal in two lives: plain values, and for each container its class and size ·
-    `tensors`, `arrays`, `rngs`, `optimizers`: path -> object · `alias`: path -> the earlier path of the same object ·
-    `owners`: path -> (owner, key, how), where a value can be put back · `bulk`: path -> long list kept as one fact ·
-    `frames`: (file, function, line) from the outermost in · `unknown`: (path, class) of C objects that nobody understands ·
-    `refusals`: sentences about what can be reached but not be saved.
+    `tensors`, `arrays`, `rngs`, `optimizers`: path -> object · `alias`:
+    path -> the earlier path of the same object · `owners`:
+    path -> (owner, key, how), where a value can be put back · `bulk`:
+    path -> long list kept as one fact · `frames`:
+    (file, function, line) from the outermost in · `unknown`:
+    (path, class) of C objects that nobody understands · `refusals`:
+    sentences about what can be reached but not be saved.
     """
 
     def __init__(self):
@@ -37,7 +48,8 @@ class Walk:
         self.alias, self.owners, self.bulk, self.seen = {}, {}, {}, {}
         self.frames, self.stack, self.unknown, self.refusals, self.strict, self.weak = [], [], [], [], [], []
         self.queue, self.unordered, self.leave_out, self.weak_sets = [], [], [], []
-        self.keep, self.things = [], {}  # all that was visited stays alive during the walk; containers and objects by path
+        # all that was visited stays alive during the walk; containers and objects by path
+        self.keep, self.things = [], {}
         self.fresh: dict = {}  # tensors that a restore made, by path
         self.heap = None  # all that the garbage collector knows, when a whole walk was done
         self.inside = set()  # then also: ids of what only iterators of loaders hold
@@ -49,8 +61,8 @@ class Walk:
 
     @leaves.quietly
     def run(self, heap: bool = True) -> Walk:
-        """Walk from all roots; the caller stands inside our own code (`phases.depth` > 0). Without `heap`: no look for what only a value
-        stack holds, a quarter of the time."""
+        """Walk from all roots; the caller stands inside our own code (`phases.depth` > 0). Without `heap`:
+        no look for what only a value stack holds, a quarter of the time."""
         self._stack_roots(sys._getframe(1))
         self._module_roots()
         self._library_roots()
@@ -123,7 +135,8 @@ class Walk:
         return self._by_path.get(path)
 
     def locals_of(self, frame):
-        """The names of a frame. Until Python 3.12 this fills a snapshot that would keep every local alive; `close` empties it again."""
+        """The names of a frame. Until Python 3.12 this fills a snapshot that would keep every local alive;
+        `close` empties it again."""
         inner = frame.f_locals
         if type(inner) is dict and inner is not frame.f_globals and frame.f_code.co_flags & 1:
             self.snapshots.append((frame, inner))
@@ -134,12 +147,14 @@ class Walk:
         last = self.stack[-1] if self.stack else None
         while self.snapshots:
             frame, inner = self.snapshots.pop()
-            if sys.getrefcount(inner) > 3:  # the frame, this variable, the call: anybody else is the script, which called locals()
+            # the frame, this variable, the call: anybody else is the script, which called locals()
+            if sys.getrefcount(inner) > 3:
                 continue
             if frame is last and self.traced:  # its snapshot is written back when the trace function returns
                 if forget_stale not in phases.on_enter:
                     phases.on_enter.append(forget_stale)
-                _stale.append((id(frame), frame.f_code))  # the frame alone holds it: nothing lives longer because we looked
+                # the frame alone holds it: nothing lives longer because we looked
+                _stale.append((id(frame), frame.f_code))
             else:
                 inner.clear()
 
@@ -150,7 +165,8 @@ class Walk:
         now = tuple(map(id, sys.modules.values()))
         if _modules[0] != now:
             spaces = frozenset(id(vars(m)) for m in list(sys.modules.values()) if type(m) is types.ModuleType)
-            _modules = (now, tuple(name for name, _ in leaves.user_modules()), spaces)  # held here, they would outlive Python's own end
+            # held here, they would outlive Python's own end
+            _modules = (now, tuple(name for name, _ in leaves.user_modules()), spaces)
         self.module_dicts = _modules[2]
         self.seen[id(vars(builtins))] = ""
         return [(name, sys.modules[name]) for name in _modules[1]]
@@ -192,8 +208,9 @@ class Walk:
             self.add(thing, path)
 
     def _digest_roots(self) -> None:
-        """What verify-resume keeps of what the script drops. What the script holds has its path from there, and no number here: modules
-        that look alike have one order in one life and another in the next."""
+        """What verify-resume keeps of what the script drops.
+        What the script holds has its path from there, and no number here:
+        modules that look alike have one order in one life and another in the next."""
         held = [thing for call in phases.also_held for thing in call() if id(thing) not in self.seen]
         for n, thing in enumerate(held):
             self.add(thing, f"R:digest[{n}]")
@@ -228,24 +245,33 @@ class Walk:
             self._drain_sets()
 
     def _drain_sets(self) -> None:
-        """Elements of sets that were reached in no other way have no order: fine as long as they hold no tensors."""
+        """Elements of sets that were reached in no other way have no order:
+        fine as long as they hold no tensors."""
         waiting, self.unordered = self.unordered, []
         for path, others in waiting:
-            alone = sorted((v for v in others if id(v) not in self.seen), key=lambda v: leaves.name_of(type(v)))
+            alone = sorted(
+                (v for v in others if id(v) not in self.seen), key=lambda v: leaves.name_of(type(v))
+            )
             before = len(self.tensors) + len(self.arrays) + len(self.rngs)
             for n, value in enumerate(alone):
                 self.add(value, f"{path}{{{n}}}")
             self.drain()
-            self.facts[path] += (tuple(sorted(filter(None, (self.seen.get(id(v)) for v in others)))),)  # which they are
+            # which they are
+            self.facts[path] += (tuple(sorted(filter(None, (self.seen.get(id(v)) for v in others)))),)
             if len(alone) > 1 and len(self.tensors) + len(self.arrays) + len(self.rngs) > before:
-                self.refusals.append(f"the set {tell(path, self.frames)} holds tensors, but sets have no order")
+                self.refusals.append(
+                    f"the set {tell(path, self.frames)} holds tensors, but sets have no order"
+                )
 
     def close(self) -> None:
         """Let go of everything that was seen: a walk holds the whole world."""
         if self.heap is not None:
             self.heap.objects.clear()  # the heap contains itself
         self._forget_snapshots()
-        names = "queue keep things owners bulk tensors arrays rngs optimizers stack unknown strict leave_out weak weak_sets fresh unordered"
+        names = (
+            "queue keep things owners bulk tensors arrays rngs optimizers stack unknown strict leave_out "
+            "weak weak_sets fresh unordered"
+        )
         for name in names.split():
             getattr(self, name).clear()
         self._by_path.clear()
@@ -261,12 +287,17 @@ class Walk:
             facts[path] = ("weak", None if target == id(None) else seen.get(target, "?"))
         for path, refs in self.weak_sets:  # which they are, as far as something else leads to them
             targets = [ref() for ref in refs]
-            facts[path] += (tuple(sorted(filter(None, (seen.get(id(target)) for target in targets if target is not None)))),)
+            facts[path] += (
+                tuple(
+                    sorted(filter(None, (seen.get(id(target)) for target in targets if target is not None)))
+                ),
+            )
             del targets
 
 
 def forget_stale() -> None:
-    """Empty snapshots of frames that were traced at the last walk and still run; called when no trace function runs."""
+    """Empty snapshots of frames that were traced at the last walk and still run;
+    called when no trace function runs."""
     if forget_stale in phases.on_enter:
         phases.on_enter.remove(forget_stale)
     waiting, frame = dict(_stale), sys._getframe(1)
@@ -307,13 +338,18 @@ def same(a, b) -> bool:
 
 
 def changed(before: Walk, after: Walk) -> list:
-    """What differs between two snapshots, as [(owner, name)]: an attribute of an object, or, with None, all that a container holds."""
+    """What differs between two snapshots, as [(owner, name)]:
+    an attribute of an object, or, with None, all that a container holds."""
     found = {}
     for now, then in ((after, before), (before, after)):
         for path, value in now.facts.items():
             if path not in then.facts or not same(then.facts[path], value):
                 _note(found, now, path)
-        for ours, theirs in ((now.tensors, then.tensors), (now.arrays, then.arrays), (now.things, then.things)):
+        for ours, theirs in (
+            (now.tensors, then.tensors),
+            (now.arrays, then.arrays),
+            (now.things, then.things),
+        ):
             for path, thing in ours.items():
                 if theirs.get(path) is not thing:
                     _note(found, now, path, replaced=True)
@@ -330,5 +366,6 @@ def _note(found: dict, now: Walk, path: str, replaced: bool = False) -> None:
         found[id(owner), key] = (owner, key)
 
 
-_SINGLES = {id(thing): repr(thing) for thing in (None, True, False, ..., NotImplemented, ())}  # whose addresses libraries keep too
+# whose addresses libraries keep too
+_SINGLES = {id(thing): repr(thing) for thing in (None, True, False, ..., NotImplemented, ())}
 CONTAINERS = (list, dict, set, collections.deque, bytearray, array.array, functools._lru_cache_wrapper)

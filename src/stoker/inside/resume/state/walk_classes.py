@@ -1,4 +1,5 @@
-"""Whose a class is, and how the walk goes into an object of a plain class, or of one that nobody understands."""
+"""Whose a class is, and how the walk goes into an object of a plain class,
+or of one that nobody understands."""
 
 from __future__ import annotations
 
@@ -9,8 +10,12 @@ from ..core import leaves
 
 _kinds: dict = {}
 _strict: dict = {}
-_STRICT = ("torch.nn.modules.module.Module", "torch.utils.data.dataset.Dataset", "torch.utils.data.sampler.Sampler",
-           "torch.autograd.function.Function")
+_STRICT = (
+    "torch.nn.modules.module.Module",
+    "torch.utils.data.dataset.Dataset",
+    "torch.utils.data.sampler.Sampler",
+    "torch.autograd.function.Function",
+)
 
 
 def is_user_kind(kind: type) -> bool:
@@ -22,20 +27,26 @@ def user_kinds(kind: type) -> bool:
     """Whether a class, or one that it inherits from, is the user's own."""
     found = _kinds.get(kind)
     if found is None:
-        found = _kinds[kind] = any(is_user_kind(base) for base in kind.__mro__ if base.__module__ != "builtins")
+        found = _kinds[kind] = any(
+            is_user_kind(base) for base in kind.__mro__ if base.__module__ != "builtins"
+        )
     return found
 
 
 def is_strict(kind: type) -> bool:
-    """Whether what hangs on such an object runs inside shields: there nothing may be left that is not understood."""
+    """Whether what hangs on such an object runs inside shields:
+    there nothing may be left that is not understood."""
     found = _strict.get(kind)
     if found is None:
-        found = _strict[kind] = any(f"{base.__module__}.{base.__qualname__}" in _STRICT for base in kind.__mro__)
+        found = _strict[kind] = any(
+            f"{base.__module__}.{base.__qualname__}" in _STRICT for base in kind.__mro__
+        )
     return found
 
 
 def of_a_package(kind: type) -> bool:
-    """Whether it is a module, data set or sampler of an installed package besides torch: such a class may count in its own variables."""
+    """Whether it is a module, data set or sampler of an installed package besides torch:
+    such a class may count in its own variables."""
     return is_strict(kind) and not str(kind.__module__).startswith("torch.") and not user_kinds(kind)
 
 

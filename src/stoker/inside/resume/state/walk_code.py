@@ -1,5 +1,5 @@
-"""How the walk goes into code: functions and modules are known by their names, and lead on to what they hold; to some of it nothing else
-leads."""
+"""How the walk goes into code: functions and modules are known by their names, and lead on to what they hold;
+to some of it nothing else leads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def _is_user_file(file: str) -> bool:
 
 
 def of_function(walk, thing, path):
-    """Its name and place; of one of the script's also what it closes over, its defaults and the names of its module."""
+    """Its name and place; of one of the script's also what it closes over,
+    its defaults and the names of its module."""
     home = thing.__globals__
     owner = home.get("__name__")
     if type(owner) is str and (owner == leaves.PACKAGE or owner.startswith(leaves.PACKAGE + ".")):
@@ -31,7 +32,12 @@ def of_function(walk, thing, path):
         return
     code = thing.__code__
     user = _is_user_file(code.co_filename)
-    walk.facts[path] = ("function", str(thing.__module__), leaves.text(thing.__qualname__), code.co_firstlineno if user else 0)
+    walk.facts[path] = (
+        "function",
+        str(thing.__module__),
+        leaves.text(thing.__qualname__),
+        code.co_firstlineno if user else 0,
+    )
     if user and "<lambda>" in thing.__qualname__:
         walk.facts[path] += (leaves.code_sum(code),)
     if not user and "<locals>" not in thing.__qualname__ and not _is_user_file(leaves.file_behind(thing)):

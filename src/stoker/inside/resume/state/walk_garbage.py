@@ -1,8 +1,10 @@
-"""What only waits for the garbage collector: tensors and arrays of things that hold each other in a circle and that nothing else holds (a
-trainer and its callbacks, an environment and its spaces). No path leads to them, and none ever will: they need no saving.
+"""What only waits for the garbage collector:
+tensors and arrays of things that hold each other in a circle and that nothing else holds (a trainer and its
+callbacks, an environment and its spaces). No path leads to them, and none ever will: they need no saving.
 
-As the collector does it (CPython, `Modules/gcmodule.c`): what is held more often than by others of the same heap of things is in use, and
-so is all that hangs on it. Nothing is collected here, since that would run code of the script's at another moment.
+As the collector does it (CPython, `Modules/gcmodule.c`):
+what is held more often than by others of the same heap of things is in use, and so is all that hangs on it.
+Nothing is collected here, since that would run code of the script's at another moment.
 """
 
 from __future__ import annotations
@@ -21,14 +23,23 @@ from . import walk_heap
 _MOST = 20_000  # things that are looked at
 _DEEP = 16
 _FEW = 100  # things whose holders the garbage collector is asked for
-_IN_USE = (types.FrameType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.ModuleType, type)
-# `internals.use_count` of a tensor that nothing in C++ holds besides; how many references a parameter has to its gradient
+_IN_USE = (
+    types.FrameType,
+    types.GeneratorType,
+    types.CoroutineType,
+    types.AsyncGeneratorType,
+    types.ModuleType,
+    type,
+)
+# `internals.use_count` of a tensor that nothing in C++ holds besides;
+# how many references a parameter has to its gradient
 _counts: list = []
 
 
 def only(tensors: list, arrays: list, seen: object, ours: list) -> set:
-    """The ids of those that only wait for the garbage collector. `seen`: the walk that did not reach them. `ours`: our own things, which
-    may hold some; nothing else of ours but these two lists and the walk's heap may now."""
+    """The ids of those that only wait for the garbage collector. `seen`:
+    the walk that did not reach them. `ours`: our own things, which may hold some;
+    nothing else of ours but these two lists and the walk's heap may now."""
     if not _counts:
         _look_at_one_of_ours()
     owners = _holders_in_c(tensors, seen)
@@ -37,10 +48,14 @@ def only(tensors: list, arrays: list, seen: object, ours: list) -> set:
     if found is None:
         return set()
     tensor = sys.modules["torch"].Tensor
-    held, in_c = _held(found, lists), Counter(id(part) for each in found if isinstance(each, tensor) for part in _in_c(each))
+    held, in_c = (
+        _held(found, lists),
+        Counter(id(part) for each in found if isinstance(each, tensor) for part in _in_c(each)),
+    )
     of_ours = set(map(id, ours))
     live = [thing for thing in found if id(thing) not in of_ours and (
-            sys.getrefcount(thing) - held[id(thing)] > 3 + (_counts[1] if id(thing) in in_c else 0)  # `found`, `thing`, the argument
+            # `found`, `thing`, the argument
+            sys.getrefcount(thing) - held[id(thing)] > 3 + (_counts[1] if id(thing) in in_c else 0)
             or _asked_for(thing, seen, in_c[id(thing)]))]
     kept, among = set(), set(map(id, found))
     while live:
@@ -61,7 +76,8 @@ def _look_at_one_of_ours() -> None:
 
 
 def _holders_in_c(tensors: list, seen: object) -> list:
-    """Tensors out of reach that have these as gradients, or are views of them: Python does not show that they hold them."""
+    """Tensors out of reach that have these as gradients, or are views of them:
+    Python does not show that they hold them."""
     wanted = set(map(id, tensors))
     return [each for each in seen.heap.pick(walk_heap.TENSOR)
             if id(each) not in seen.seen and any(id(part) in wanted for part in _in_c(each))]
@@ -77,15 +93,24 @@ def _holders(lists: tuple, seen: object) -> list | None:
     """These tensors and arrays and all that holds them, as far as no path leads there; None: too many."""
     found: dict = {}
     level, fresh = [*lists[0], *lists[1], *lists[2]], []
-    in_use = {id(vars(module)) for module in list(sys.modules.values()) if isinstance(module, types.ModuleType)}
+    in_use = {
+        id(vars(module)) for module in list(sys.modules.values()) if isinstance(module, types.ModuleType)
+    }
     for _ in range(_DEEP):
         for thing in level:
             found[id(thing)] = thing
         if not level or len(found) > _MOST:
             break
         around = {id(found), id(level), id(fresh), *map(id, lists)}
-        for r in referrers(level, seen.heap.objects):  # no comprehension: its cells would lead to what is found, and hold it in a circle
-            if id(r) not in found and id(r) not in around and id(r) not in in_use and not isinstance(r, _IN_USE) and not seen.knows(r):
+        # no comprehension: its cells would lead to what is found, and hold it in a circle
+        for r in referrers(level, seen.heap.objects):
+            if (
+                id(r) not in found
+                and id(r) not in around
+                and id(r) not in in_use
+                and not isinstance(r, _IN_USE)
+                and not seen.knows(r)
+            ):
                 fresh.append(r)
         level[:], fresh = fresh, []
     whole = None if level else list(found.values())
@@ -95,7 +120,8 @@ def _holders(lists: tuple, seen: object) -> list | None:
 
 
 def referrers(things: list, heap: list) -> list:
-    """As `gc.get_referrers`, which compares each of these with each part of each object: for thousands that takes minutes."""
+    """As `gc.get_referrers`, which compares each of these with each part of each object:
+    for thousands that takes minutes."""
     if len(things) <= _FEW:
         return gc.get_referrers(*things)
     wanted = set(map(id, things))
@@ -116,7 +142,8 @@ def _held(found: list, lists: tuple) -> Counter:
 
 
 def _asked_for(thing: object, seen: object, holds: int) -> bool:
-    """Whether it can be come by in other ways: a weak reference, its own end, C++ (but for those who hold it there)."""
+    """Whether it can be come by in other ways:
+    a weak reference, its own end, C++ (but for those who hold it there)."""
     if has(type(thing), "__del__") or any(seen.knows(each) for each in weakref.getweakrefs(thing)):
         return True
     if not isinstance(thing, sys.modules["torch"].Tensor):

@@ -1,4 +1,5 @@
-"""What the garbage collector knows, looked at once per image and at the speed of C: tensors, loops, and containers that may hold arrays."""
+"""What the garbage collector knows, looked at once per image and at the speed of C:
+tensors, loops, and containers that may hold arrays."""
 
 from __future__ import annotations
 
@@ -15,8 +16,10 @@ from . import walk_kinds
 
 NEITHER, TENSOR, HOLDER, GENERATOR, ITERATOR, MARK, KEEPER, ARRAY, LOOSE, LIST, OWN, FUNCTION = range(12)
 CODE = (
-    types.FunctionType, type, types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.GetSetDescriptorType,
-    types.MethodDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType, types.FrameType, property,
+    types.FunctionType, type, types.ModuleType, types.CodeType, types.BuiltinFunctionType,
+    types.GetSetDescriptorType,
+    types.MethodDescriptorType, types.WrapperDescriptorType, types.MemberDescriptorType, types.FrameType,
+    property,
     staticmethod, classmethod, weakref.ref,
 )  # fmt: skip
 _HOLDERS = bytes(int(code in (HOLDER, KEEPER, OWN)) for code in range(256))
@@ -40,7 +43,8 @@ def _tracked() -> list:
 
 
 class _Mark:
-    """Made after the baseline: when the garbage collector no longer shows it, somebody froze what it knows."""
+    """Made after the baseline: when the garbage collector no longer shows it,
+    somebody froze what it knows."""
 
     __slots__ = ("me",)
 
@@ -54,9 +58,11 @@ _MANY = 100_000
 
 
 def _look_into(level: list, found: dict) -> list:
-    """Put the arrays that these hold into `found`; gives the containers that they hold and that nobody tracks."""
+    """Put the arrays that these hold into `found`;
+    gives the containers that they hold and that nobody tracks."""
     deeper: dict = {}
-    for at in range(0, len(level), _CHUNK):  # as many as the processor's caches hold: each part is touched three times
+    # as many as the processor's caches hold: each part is touched three times
+    for at in range(0, len(level), _CHUNK):
         loose = list(itertools.filterfalse(gc.is_tracked, gc.get_referents(*level[at : at + _CHUNK])))
         codes = bytes(map(_part_codes.__getitem__, map(type, loose)))
         inner = list(filter(None, itertools.compress(loose, codes.translate(_LOOSE))))
@@ -91,10 +97,16 @@ class _Codes(dict):
             code = ITERATOR
         elif kind is types.FunctionType:
             code = FUNCTION
-        elif issubclass(kind, CODE) or str(kind.__module__).startswith(("numpy.random.bit_generator", leaves.PACKAGE)):
+        elif issubclass(kind, CODE) or str(kind.__module__).startswith(
+            ("numpy.random.bit_generator", leaves.PACKAGE)
+        ):
             code = NEITHER
         elif walk_kinds.is_user_kind(kind):  # of the script's: a `for` or a `with` may be all that holds it
-            code = KEEPER if any(word in vars(base) for base in kind.__mro__ for word in ("__next__", "__exit__")) else OWN
+            code = (
+                KEEPER
+                if any(word in vars(base) for base in kind.__mro__ for word in ("__next__", "__exit__"))
+                else OWN
+            )
         else:
             code = HOLDER
         if len(self) > 20000:
@@ -120,8 +132,9 @@ _codes, _part_codes = _Codes(), _PartCodes()
 
 
 def baseline() -> None:
-    """Call once when torch was imported: what lives now is the libraries' and is never looked at again. The first optimizer imports a
-    compiler, with 118,000 objects in torch 2.13: they are the libraries' too."""
+    """Call once when torch was imported: what lives now is the libraries' and is never looked at again.
+    The first optimizer imports a compiler, with 118,000 objects in torch 2.13:
+    they are the libraries' too."""
     global _mark
     gc.freeze()
     _mark = _Mark()
@@ -157,7 +170,8 @@ def forget() -> None:
 
 
 class Heap:
-    """All objects that the garbage collector tracks and that came after the baseline, the older ones first."""
+    """All objects that the garbage collector tracks and that came after the baseline,
+    the older ones first."""
 
     def __init__(self):
         self.objects = _tracked()
@@ -168,8 +182,10 @@ class Heap:
         return list(itertools.compress(self.objects, self._code.translate(_ONLY[code])))
 
     def arrays(self) -> list:
-        """Every numpy array that hangs on a container. Arrays are not tracked by the garbage collector, and are found in what holds them;
-        classes and functions are no containers. All of it in steps of C, for there are half a million parts to look at."""
+        """Every numpy array that hangs on a container.
+        Arrays are not tracked by the garbage collector, and are found in what holds them;
+        classes and functions are no containers. All of it in steps of C,
+        for there are half a million parts to look at."""
         found = {id(array): array for array in self.pick(ARRAY)}
         level = list(itertools.compress(self.objects, self._code.translate(_HOLDERS)))
         level += filter(self._may_hold, itertools.compress(self.objects, self._code.translate(_LISTS)))
@@ -178,10 +194,16 @@ class Heap:
         return list(found.values())
 
     def lists_of_nobody(self) -> list:
-        """Lists that nothing which the garbage collector shows holds: names of running frames, value stacks, or memory of C."""
+        """Lists that nothing which the garbage collector shows holds:
+        names of running frames, value stacks, or memory of C."""
         left = {id(each): each for each in self.pick(LIST)}
         for at in range(0, len(self.objects), _CHUNK):
-            for held in map(id, gc.get_referents(*(each for each in self.objects[at : at + _CHUNK] if each is not self.objects))):
+            for held in map(
+                id,
+                gc.get_referents(
+                    *(each for each in self.objects[at : at + _CHUNK] if each is not self.objects)
+                ),
+            ):
                 left.pop(held, None)
         return list(left.values())
 
@@ -190,7 +212,8 @@ class Heap:
         return _mark is not None and self._code.find(MARK) < 0
 
     def _may_hold(self, thing) -> bool:
-        """Not a long list of numbers or words (the indices of a split): each iterator over it would look at all of them."""
+        """Not a long list of numbers or words (the indices of a split):
+        each iterator over it would look at all of them."""
         if type(thing) not in (list, tuple) or len(thing) < _LONG:
             return True
         dull = self._dull.get(id(thing))
@@ -199,7 +222,8 @@ class Heap:
         return not dull
 
     def holds_memory(self, thing, seen: dict, besides: set) -> bool:
-        """Whether a tensor or array that was not seen hangs on this within a few steps; what is `besides` is passed over."""
+        """Whether a tensor or array that was not seen hangs on this within a few steps;
+        what is `besides` is passed over."""
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
         memory = tuple(getattr(m, n) for m, n in ((torch, "Tensor"), (numpy, "ndarray")) if hasattr(m, n))
         level, found = [thing], set()

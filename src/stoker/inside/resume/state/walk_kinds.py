@@ -22,7 +22,17 @@ from ...looks import isinstance, vars
 from ..core import leaves
 from . import walk_classes, walk_library, walk_opaque, walk_pickled
 from .walk_classes import holder, is_strict, is_user_kind, of_a_package, of_instance, of_unknown, user_kinds
-from .walk_code import of_builtin, of_cell, of_function, of_lru, of_method, of_module, of_partial, of_property, of_wrapped
+from .walk_code import (
+    of_builtin,
+    of_cell,
+    of_function,
+    of_lru,
+    of_method,
+    of_module,
+    of_partial,
+    of_property,
+    of_wrapped,
+)
 from .walk_values import (
     of_array,
     of_bytes_like,
@@ -80,13 +90,19 @@ def _classify(kind: type):
     for base in kind.__mro__:
         if (base.__module__, base.__qualname__) in _BY_NAME:
             handler = _BY_NAME[base.__module__, base.__qualname__]
-            return _with_attributes(handler) if handler in _WITHOUT_ATTRIBUTES and user_kinds(kind) else handler
+            return (
+                _with_attributes(handler) if handler in _WITHOUT_ATTRIBUTES and user_kinds(kind) else handler
+            )
     if issubclass(type(kind), enum.EnumMeta):
         return walk_library.of_member
     if any(walk_pickled.knows(base) for base in kind.__mro__):
         return walk_pickled.of_pickled
     if leaves.is_opaque(kind) and not leaves.is_value(kind):
-        return walk_opaque.of_opaque if kind.__dictoffset__ and leaves.made_by_python(kind) and not leaves.is_of_ours(kind) else None
+        return (
+            walk_opaque.of_opaque
+            if kind.__dictoffset__ and leaves.made_by_python(kind) and not leaves.is_of_ours(kind)
+            else None
+        )
     if leaves.is_value(kind):
         return of_value
     base = leaves.solid(kind)
@@ -112,7 +128,9 @@ def _by_family(base: type):
     module = base.__module__ or ""
     if module == "_ctypes":
         return of_ctypes
-    if module == "torch.autograd.function" or base.__qualname__.endswith(("Backward0", "Backward1", "Backward2", "AccumulateGrad")):
+    if module == "torch.autograd.function" or base.__qualname__.endswith(
+        ("Backward0", "Backward1", "Backward2", "AccumulateGrad")
+    ):
         return walk_opaque.of_node
     if leaves.is_opaque(base):
         return None
@@ -127,18 +145,36 @@ def _learn_libraries(again: bool = False) -> None:
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if hasattr(numpy, "random") and hasattr(numpy, "ufunc") and (again or not _numpy_known):
         _numpy_known = True
-        more = {numpy.ndarray: of_array, numpy.ufunc: _by_name, numpy.random.Generator: of_rng, numpy.random.RandomState: of_rng}
+        more = {
+            numpy.ndarray: of_array,
+            numpy.ufunc: _by_name,
+            numpy.random.Generator: of_rng,
+            numpy.random.RandomState: of_rng,
+        }
         more[numpy.random.SeedSequence] = of_value
         more[numpy.random.BitGenerator] = of_rng
         _know(more)
     if hasattr(torch, "optim") and hasattr(torch, "utils") and (again or not _torch_known):
         _torch_known = True
         c = torch._C
-        more = {torch._C.TensorBase: of_tensor, torch.Tensor: of_tensor, torch.nn.Parameter: of_tensor, torch.Generator: of_rng}
-        more.update({c.StorageBase: of_storage, torch.UntypedStorage: of_storage, torch.TypedStorage: of_typed_storage})
+        more = {
+            torch._C.TensorBase: of_tensor,
+            torch.Tensor: of_tensor,
+            torch.nn.Parameter: of_tensor,
+            torch.Generator: of_rng,
+        }
+        more.update(
+            {
+                c.StorageBase: of_storage,
+                torch.UntypedStorage: of_storage,
+                torch.TypedStorage: of_typed_storage,
+            }
+        )
         more.update(dict.fromkeys((torch.device, torch.dtype, torch.layout, torch.memory_format), of_value))
         more[torch.Size] = of_sequence
-        for name in "Stream Event _CudaStreamBase _CudaEventBase _FunctionBase DispatchKeySet DispatchKey".split():
+        for (
+            name
+        ) in "Stream Event _CudaStreamBase _CudaEventBase _FunctionBase DispatchKeySet DispatchKey".split():
             if isinstance(getattr(c, name, None), type):
                 more[getattr(c, name)] = None
         _know(more)
@@ -153,7 +189,11 @@ def _know(more: dict) -> None:
 
 
 def _type(walk, thing, path):
-    walk.facts[path] = ("class", leaves.text(leaves.name_of(thing)), *(walk_opaque.registered(thing) if user_kinds(thing) else ()))
+    walk.facts[path] = (
+        "class",
+        leaves.text(leaves.name_of(thing)),
+        *(walk_opaque.registered(thing) if user_kinds(thing) else ()),
+    )
     if not is_user_kind(thing):
         if of_a_package(thing):
             for name, value in list(vars(thing).items()):
@@ -190,7 +230,8 @@ def _with_attributes(handler):
 
 
 def _nothing(walk, thing, path):
-    """Of what others judge (a file, a struct), and a class in Python adds attributes to: a compressor, the script's own."""
+    """Of what others judge (a file, a struct), and a class in Python adds attributes to:
+    a compressor, the script's own."""
     walk.facts[path] = (leaves.name_of(type(thing)),)
     walk.things[path] = thing
 
@@ -216,7 +257,9 @@ def _loader_iterator(walk, thing, path):
 
 
 def _scripted(walk, thing, path):
-    walk.refusals.append(f"{leaves.name_of(type(thing))} is compiled by torch.jit, which Stoker cannot inspect")
+    walk.refusals.append(
+        f"{leaves.name_of(type(thing))} is compiled by torch.jit, which Stoker cannot inspect"
+    )
 
 
 def _optimizer(walk, thing, path):
@@ -236,7 +279,10 @@ def _optimizer(walk, thing, path):
         elif type(key) in leaves.PLAIN:
             entries.append((1, repr(key), key, value))
         else:
-            walk.refusals.append(f"the state of {leaves.name_of(type(thing))} belongs to an object that is not one of its parameters")
+            walk.refusals.append(
+                f"the state of {leaves.name_of(type(thing))} belongs to an object that is not one of its "
+                "parameters"
+            )
     walk.seen[id(thing.state)] = path + ".state"
     for _, place, key, value in sorted(entries, key=lambda e: e[:2]):
         walk.add(value, f"{path}.state[{place}]", thing.state, key, "item")
@@ -262,7 +308,8 @@ def _exception(walk, thing, path):
 def _traceback(walk, thing, path):
     walk.add(thing.tb_frame, path + ".tb_frame")
     deeper = thing.tb_next
-    if deeper is None or not leaves.is_ours(deeper.tb_frame.f_code.co_filename):  # behind us lies what a ghost does not run: no state of it
+    # behind us lies what a ghost does not run: no state of it
+    if deeper is None or not leaves.is_ours(deeper.tb_frame.f_code.co_filename):
         walk.add(deeper, path + ".tb_next")
 
 
@@ -293,7 +340,8 @@ def _generator(walk, thing, path):
     named = {id(v) for v in inner.values()} | {id(inner)}
     n = 0
     parts = leaves.parts(thing)
-    while parts and parts[-1] is None:  # "no error", left there by whatever this generator has called and a ghost has not
+    # "no error", left there by whatever this generator has called and a ghost has not
+    while parts and parts[-1] is None:
         parts.pop()
     for part in parts:
         if getattr(part, "__code__", None) is code:
@@ -341,7 +389,11 @@ def _proxy(walk, thing, path):
 def _by_name(walk, thing, path):
     """A method of a type, a function of numpy's: it never changes, but another may take its place."""
     owner = getattr(thing, "__objclass__", None)
-    walk.facts[path] = (type(thing).__name__, leaves.name_of(owner) if owner is not None else "", thing.__name__)
+    walk.facts[path] = (
+        type(thing).__name__,
+        leaves.name_of(owner) if owner is not None else "",
+        thing.__name__,
+    )
 
 
 def _code(walk, thing, path):
@@ -356,51 +408,69 @@ def _match(walk, thing, path):
 
 _EXACT: dict = dict.fromkeys(leaves.PLAIN, of_value)
 _EXACT.update({
-    dict: of_dict, collections.OrderedDict: _with_attributes(of_dict), collections.defaultdict: of_defaultdict, list: of_sequence,
+    dict: of_dict, collections.OrderedDict: _with_attributes(of_dict),
+    collections.defaultdict: of_defaultdict, list: of_sequence,
     tuple: of_sequence, collections.deque: of_deque, set: of_set, frozenset: of_set,
     bytearray: of_bytes_like, array.array: of_bytes_like, mmap.mmap: of_bytes_like,
     memoryview: of_bytes_like, object: of_instance,
     types.SimpleNamespace: of_instance,
-    types.FunctionType: of_function, types.CellType: of_cell, types.MethodType: of_method, types.BuiltinFunctionType: of_builtin,
+    types.FunctionType: of_function, types.CellType: of_cell, types.MethodType: of_method,
+    types.BuiltinFunctionType: of_builtin,
     types.MethodWrapperType: of_builtin, functools.partial: of_partial, property: of_property,
     staticmethod: of_wrapped, classmethod: of_wrapped, functools._lru_cache_wrapper: of_lru,
     type: _type, types.ModuleType: of_module, types.TracebackType: _traceback, types.FrameType: _frame,
-    types.GeneratorType: _generator, types.CoroutineType: _generator, types.AsyncGeneratorType: _generator, weakref.ref: _weak,
+    types.GeneratorType: _generator, types.CoroutineType: _generator, types.AsyncGeneratorType: _generator,
+    weakref.ref: _weak,
     types.MappingProxyType: holder, _random.Random: of_rng, contextvars.ContextVar: _context_variable,
     threading.Thread: walk_opaque.of_thread, threading.Timer: walk_opaque.of_thread,
-    threading.local: _thread_local, threading.Event: of_instance, type(threading.Lock()): _lock, type(threading.RLock()): _lock,
+    threading.local: _thread_local, threading.Event: of_instance, type(threading.Lock()): _lock,
+    type(threading.RLock()): _lock,
 })  # fmt: skip
 _EXACT.update(dict.fromkeys((io.StringIO, io.BytesIO), _with_attributes(of_memory_file)))
 _EXACT.update(dict.fromkeys((
-    types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType, types.MethodDescriptorType,
+    types.GetSetDescriptorType, types.MemberDescriptorType, types.WrapperDescriptorType,
+    types.MethodDescriptorType,
     types.ClassMethodDescriptorType,
 ), _by_name))  # fmt: skip
 _EXACT[type(vars(collections.namedtuple("_", "one"))["one"])] = None
-_EXACT.update({weakref.ProxyType: _proxy, weakref.CallableProxyType: _proxy, types.CodeType: _code, re.Match: _match})
+_EXACT.update(
+    {weakref.ProxyType: _proxy, weakref.CallableProxyType: _proxy, types.CodeType: _code, re.Match: _match}
+)
 _BY_NAME = {
-    ("torch.utils.data.dataloader", "_BaseDataLoaderIter"): _loader_iterator, ("torch.utils.data.dataloader", "DataLoader"): _loader,
-    ("torch.optim.optimizer", "Optimizer"): _optimizer, ("numpy", "generic"): of_scalar, ("torch.jit._script", "ScriptModule"): _scripted,
-    ("h5py._objects", "ObjectID"): walk_library.of_h5, ("h5py._hl.base", "HLObject"): walk_library.of_h5_object,
+    ("torch.utils.data.dataloader", "_BaseDataLoaderIter"): _loader_iterator,
+    ("torch.utils.data.dataloader", "DataLoader"): _loader,
+    ("torch.optim.optimizer", "Optimizer"): _optimizer, ("numpy", "generic"): of_scalar,
+    ("torch.jit._script", "ScriptModule"): _scripted,
+    ("h5py._objects", "ObjectID"): walk_library.of_h5,
+    ("h5py._hl.base", "HLObject"): walk_library.of_h5_object,
     ("fsspec.spec", "AbstractFileSystem"): _file_system, ("builtins", "ImagingCore"): walk_library.of_pixels,
     ("torch._C", "ScriptFunction"): _scripted, ("torch.jit", "ScriptFunction"): _scripted,
     ("torch.jit", "TopLevelTracedModule"): _scripted,
     ("torch.nn.parameter", "UninitializedTensorMixin"): of_unmade,
     ("concurrent.futures._base", "Future"): of_instance, ("tempfile", "SpooledTemporaryFile"): of_instance,
     ("_sre", "SRE_Scanner"): of_unknown, ("torch._C", "_NodeBase"): walk_library.of_graph_node,
-    ("_socket", "socket"): walk_library.of_socket, ("asyncio.base_events", "BaseEventLoop"): walk_library.of_event_loop,
+    ("_socket", "socket"): walk_library.of_socket,
+    ("asyncio.base_events", "BaseEventLoop"): walk_library.of_event_loop,
     ("_csv", "writer"): None, ("_csv", "Dialect"): None,
     ("logging", "Logger"): walk_library.of_logger, ("logging", "Handler"): walk_library.of_log_handler,
-    ("argparse", "Namespace"): of_instance, ("threading", "Semaphore"): of_instance, ("threading", "Barrier"): of_instance,
+    ("argparse", "Namespace"): of_instance, ("threading", "Semaphore"): of_instance,
+    ("threading", "Barrier"): of_instance,
     ("_io", "TextIOWrapper"): walk_library.of_file, ("_io", "BufferedReader"): walk_library.of_file,
     ("_io", "BufferedWriter"): walk_library.of_file, ("_io", "BufferedRandom"): walk_library.of_file,
-    ("numpy", "dtype"): of_value, ("numpy", "_ArrayFunctionDispatcher"): _by_name, ("builtins", "CoreBPE"): None,  # of tiktoken
+    # of tiktoken
+    ("numpy", "dtype"): of_value, ("numpy", "_ArrayFunctionDispatcher"): _by_name,
+    ("builtins", "CoreBPE"): None,
     ("builtins", "Environment"): walk_library.of_lmdb,
-    ("functools", "_lru_list_elem"): None, ("builtins", "instancemethod"): None, ("torch._C", "Node"): walk_opaque.of_node,
+    ("functools", "_lru_list_elem"): None, ("builtins", "instancemethod"): None,
+    ("torch._C", "Node"): walk_opaque.of_node,
     ("torch.autograd.graph", "Node"): walk_opaque.of_node, ("threading", "Condition"): of_instance,
     ("multiprocessing.synchronize", "SemLock"): walk_opaque.of_semaphore,
-    ("multiprocessing.synchronize", "Condition"): of_instance, ("multiprocessing.synchronize", "Event"): of_instance,
-    ("multiprocessing.connection", "_ConnectionBase"): walk_opaque.of_pipe, ("multiprocessing.queues", "Queue"): walk_opaque.of_queue,
-    ("multiprocessing.queues", "SimpleQueue"): walk_opaque.of_queue, ("rich.console", "Console"): walk_opaque.of_console,
+    ("multiprocessing.synchronize", "Condition"): of_instance,
+    ("multiprocessing.synchronize", "Event"): of_instance,
+    ("multiprocessing.connection", "_ConnectionBase"): walk_opaque.of_pipe,
+    ("multiprocessing.queues", "Queue"): walk_opaque.of_queue,
+    ("multiprocessing.queues", "SimpleQueue"): walk_opaque.of_queue,
+    ("rich.console", "Console"): walk_opaque.of_console,
     ("rich.progress", "Progress"): walk_opaque.of_progress,
 }  # fmt: skip
 _WITHOUT_ATTRIBUTES = (of_scalar, walk_library.of_file, walk_library.of_socket)
@@ -410,16 +480,26 @@ _ATTRIBUTES_TOO = (of_instance, _optimizer, _loader, of_unknown, _exception)
 def _learn_iterators() -> None:
     i, nothing, words = itertools, (), collections.OrderedDict()
     makers = (
-        zip(), map(str, nothing), filter(None, nothing), enumerate(nothing), reversed([]), i.count(), i.cycle(nothing), i.repeat(0),
+        zip(), map(str, nothing), filter(None, nothing), enumerate(nothing), reversed([]), i.count(),
+        i.cycle(nothing), i.repeat(0),
         i.chain(), i.islice(nothing, 0),
         i.tee(nothing)[0], i.groupby(nothing), i.accumulate(nothing), i.product(), i.starmap(str, nothing),
-        i.takewhile(None, nothing), i.dropwhile(None, nothing), i.filterfalse(None, nothing), i.zip_longest(), i.permutations(nothing),
-        i.combinations(nothing, 0), i.combinations_with_replacement(nothing, 0), i.compress(nothing, nothing), iter([]), iter(()), iter({}),
-        iter(set()), iter({}.values()), iter({}.items()), iter(range(0)), iter(range(1 << 80)), iter(""), iter(b""), iter(str, ""),
-        iter(bytearray()), reversed({}), iter(words), iter(collections.deque()), reversed(collections.deque()), reversed({}.values()),
+        i.takewhile(None, nothing), i.dropwhile(None, nothing), i.filterfalse(None, nothing), i.zip_longest(),
+        i.permutations(nothing),
+        i.combinations(nothing, 0), i.combinations_with_replacement(nothing, 0), i.compress(nothing, nothing),
+        iter([]), iter(()), iter({}),
+        iter(set()), iter({}.values()), iter({}.items()), iter(range(0)), iter(range(1 << 80)), iter(""),
+        iter(b""), iter(str, ""),
+        iter(bytearray()), reversed({}), iter(words), iter(collections.deque()),
+        reversed(collections.deque()), reversed({}.values()),
         struct.iter_unpack("b", b""),
     )  # fmt: skip
-    newer = [getattr(i, name)(nothing, *more) for name, more in (("pairwise", ()), ("batched", (1,))) if hasattr(i, name)]  # 3.10, 3.12
+    # 3.10, 3.12
+    newer = [
+        getattr(i, name)(nothing, *more)
+        for name, more in (("pairwise", ()), ("batched", (1,)))
+        if hasattr(i, name)
+    ]
     for thing in (*makers, *newer):
         ITERATORS.add(type(thing))
         _EXACT[type(thing)] = _iterator
@@ -428,8 +508,17 @@ def _learn_iterators() -> None:
 
 
 # Whose place shows neither in themselves nor in what they hold.
-_HIDDEN = frozenset((itertools.cycle, itertools.islice, type(itertools.tee(())[0]), itertools.product, itertools.permutations,
-                     itertools.combinations, itertools.combinations_with_replacement))
+_HIDDEN = frozenset(
+    (
+        itertools.cycle,
+        itertools.islice,
+        type(itertools.tee(())[0]),
+        itertools.product,
+        itertools.permutations,
+        itertools.combinations,
+        itertools.combinations_with_replacement,
+    )
+)
 _learn_iterators()
 HANDLERS.update(_EXACT)
 

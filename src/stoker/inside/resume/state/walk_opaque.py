@@ -1,5 +1,6 @@
-"""What the walk does not go into, and what it takes from there all the same: threads, locks, pipes and semaphores of the operating system,
-writers and bars of libraries. What the script hangs on such a thing is the script's.
+"""What the walk does not go into, and what it takes from there all the same:
+threads, locks, pipes and semaphores of the operating system, writers and bars of libraries.
+What the script hangs on such a thing is the script's.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def of_opaque(walk, thing, path):
 
 
 def add_foreign(walk, thing, path: str, own: object) -> bool:
-    """Go on to the attributes that the script has hung on it, and tell whether there are any. A library hangs functions on things too."""
+    """Go on to the attributes that the script has hung on it, and tell whether there are any.
+    A library hangs functions on things too."""
     found = leaves.attributes(thing) or {}
     more = {name for name, value in found.items() if name not in own and not _hung_by_a_library(name, value)}
     if more:
@@ -48,7 +50,9 @@ def unmeet(walk, thing, path) -> None:
 def _hung_by_a_library(name: object, value: object) -> bool:
     if type(name) is str and name.startswith(("__", "_stoker")):
         return True
-    return isinstance(value, _CODE) and leaves.is_library(getattr(getattr(value, "__code__", None), "co_filename", "<frozen"))
+    return isinstance(value, _CODE) and leaves.is_library(
+        getattr(getattr(value, "__code__", None), "co_filename", "<frozen")
+    )
 
 
 def words_of(kind: type) -> frozenset:
@@ -58,7 +62,9 @@ def words_of(kind: type) -> frozenset:
         names: set = set()
         for base in kind.__mro__:
             for each in vars(base).values():
-                codes = [part.__code__ for part in _functions(each) if leaves.is_library(part.__code__.co_filename)]
+                codes = [
+                    part.__code__ for part in _functions(each) if leaves.is_library(part.__code__.co_filename)
+                ]
                 while codes:
                     code = codes.pop()
                     codes += [const for const in code.co_consts if type(const) is types.CodeType]
@@ -69,7 +75,12 @@ def words_of(kind: type) -> frozenset:
 
 def _functions(thing: object) -> list:
     if isinstance(thing, property):
-        return [part for each in (thing.fget, thing.fset, thing.fdel) if each is not None for part in _functions(each)]
+        return [
+            part
+            for each in (thing.fget, thing.fset, thing.fdel)
+            if each is not None
+            for part in _functions(each)
+        ]
     thing = getattr(thing, "__func__", thing)
     found = []
     while type(thing) is types.FunctionType:
@@ -93,11 +104,22 @@ def forget() -> None:
 
 # -- threads, and what they wait for
 
-_OF_THIS_LIFE = ("_ident", "_native_id", "_tstate_lock", "_handle", "_stderr", "_invoke_excepthook", "_name", "_started", "_is_stopped")
+_OF_THIS_LIFE = (
+    "_ident",
+    "_native_id",
+    "_tstate_lock",
+    "_handle",
+    "_stderr",
+    "_invoke_excepthook",
+    "_name",
+    "_started",
+    "_is_stopped",
+)
 
 
 def of_thread(walk, thing, path):
-    """One that was not started yet is an object as any other. What a started one still holds is a matter of the moment."""
+    """One that was not started yet is an object as any other.
+    What a started one still holds is a matter of the moment."""
     if not isinstance(getattr(thing, "_started", None), threading.Event) or thing.ident is not None:
         of_opaque(walk, thing, path)
         return
@@ -107,7 +129,8 @@ def of_thread(walk, thing, path):
 
 
 def of_semaphore(walk, thing, path):
-    """Of multiprocessing: a lock by whether this process has it, for a worker may have it in this moment; all others by their number."""
+    """Of multiprocessing: a lock by whether this process has it, for a worker may have it in this moment;
+    all others by their number."""
     inner = thing._semlock
     lock = type(thing).__name__ in ("Lock", "RLock")
     walk.facts[path] = (leaves.name_of(type(thing)), inner._count() if lock else inner._get_value())
@@ -137,7 +160,8 @@ def of_queue(walk, thing, path):
 # -- nodes of graphs, consoles
 
 def of_node(walk, thing, path):
-    """Judged by whether the graph is alive. Its hooks are called within backward, of that of a leaf for as long as somebody holds it."""
+    """Judged by whether the graph is alive. Its hooks are called within backward, of that of a leaf for as
+    long as somebody holds it."""
     hooks = [part for part in leaves.parts(thing) if type(part) is OrderedDict and part]
     if not hooks:
         unmeet(walk, thing, path)
@@ -153,14 +177,21 @@ def of_console(walk, thing, path):
     """Of rich: what it has recorded, to be exported, by its text."""
     recorded = [part.text for part in list(getattr(thing, "_record_buffer", ()))]
     if recorded:
-        walk.facts[path] = (leaves.name_of(type(thing)), len(recorded), zlib.crc32("".join(recorded).encode("utf-8", "surrogatepass")))
+        walk.facts[path] = (
+            leaves.name_of(type(thing)),
+            len(recorded),
+            zlib.crc32("".join(recorded).encode("utf-8", "surrogatepass")),
+        )
     elif not add_foreign(walk, thing, path, words_of(type(thing))):
         unmeet(walk, thing, path)
 
 
 def of_progress(walk, thing, path):
     """Of rich: how far each of its bars is."""
-    tasks = [(int(task.id), str(task.description), repr((task.completed, task.total)), task.visible) for task in list(thing.tasks)]
+    tasks = [
+        (int(task.id), str(task.description), repr((task.completed, task.total)), task.visible)
+        for task in list(thing.tasks)
+    ]
     walk.facts[path] = (leaves.name_of(type(thing)), *tasks)
     add_foreign(walk, thing, path + ".more", words_of(type(thing)))
 
@@ -169,4 +200,6 @@ def registered(kind: type) -> tuple:
     """Names of the classes that were registered with an abstract one of the script's."""
     if "_abc_impl" not in vars(kind):
         return ()
-    return tuple(sorted(leaves.name_of(each) for ref in internals.registered(kind) if (each := ref()) is not None))
+    return tuple(
+        sorted(leaves.name_of(each) for ref in internals.registered(kind) if (each := ref()) is not None)
+    )

@@ -1,5 +1,7 @@
-"""Objects of libraries that are known by what pickle tells of them: tables of pandas, Arrow and polars, tokenizers. They are compared, not
-put back: what a script does with them in its loop a ghost does again, and what a data set changes in them refuses the image."""
+"""Objects of libraries that are known by what pickle tells of them:
+tables of pandas, Arrow and polars, tokenizers. They are compared, not put back:
+what a script does with them in its loop a ghost does again,
+and what a data set changes in them refuses the image."""
 
 from __future__ import annotations
 
@@ -12,8 +14,11 @@ from ..core import leaves
 from . import walk_classes
 
 _TOLD = ("pandas", "tokenizers", "pyarrow", "polars")  # libraries of which every object is taken so
-_PARTS = frozenset((*_TOLD, *"numpy builtins datetime decimal collections copyreg _codecs zoneinfo pytz".split()))
-WHOLE = 16 << 20  # bytes of a table of Arrow or polars; of larger ones, which may be maps of files, a part is looked at
+_PARTS = frozenset(
+    (*_TOLD, *"numpy builtins datetime decimal collections copyreg _codecs zoneinfo pytz".split())
+)
+# bytes of a table of Arrow or polars; of larger ones, which may be maps of files, a part is looked at
+WHOLE = 16 << 20
 _PAGE, _PAGES, _ROWS = 4096, 256, 10_000
 _BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType)  # pickled as a name
 
@@ -44,7 +49,8 @@ class _Pickler(pickle.Pickler):
         named = thing if by_name else type(thing)
         if _library(named) not in _PARTS:
             raise _NotOfLibraries
-        if type(thing).__name__ == "BlockManager":  # of pandas: a look at a row may put columns together, or not
+        # of pandas: a look at a row may put columns together, or not
+        if type(thing).__name__ == "BlockManager":
             return list, ([*thing.axes, *map(thing.iget_values, range(len(thing.items)))],)
         return NotImplemented
 
@@ -60,7 +66,8 @@ def _library(thing) -> str:
 
 
 def checksum(thing) -> tuple | None:
-    """(bytes, checksum) of its content; None: there is a thing of the script's in it, a circle, or no pickle is made of it."""
+    """(bytes, checksum) of its content; None: there is a thing of the script's in it, a circle, or no pickle
+    is made of it."""
     told = _Sum()
     pickler = _Pickler(told, 5, buffer_callback=lambda buffer: told.write(buffer.raw()))
     pickler.fast = True  # by content: which parts are the same object differs between lives

@@ -1,4 +1,5 @@
-"""How the walk reads values, containers, memory and random generators: the kinds that hold what training computes."""
+"""How the walk reads values, containers, memory and random generators:
+the kinds that hold what training computes."""
 
 from __future__ import annotations
 
@@ -28,7 +29,11 @@ def of_plain_subclass(walk, thing, path):
 
 
 def of_scalar(walk, thing, path):
-    walk.facts[path] = ("scalar", thing.dtype.str, bytes(thing.tobytes()) if not thing.dtype.hasobject else repr(thing))
+    walk.facts[path] = (
+        "scalar",
+        thing.dtype.str,
+        bytes(thing.tobytes()) if not thing.dtype.hasobject else repr(thing),
+    )
 
 
 def of_bytes_like(walk, thing, path):
@@ -36,13 +41,21 @@ def of_bytes_like(walk, thing, path):
     if type(thing) is memoryview:
         try:
             walk.add(thing.obj, path + ".obj")
-            walk.facts[path] = ("memoryview", thing.nbytes, thing.format, str(thing.shape), str(thing.strides), _offset(thing))
+            walk.facts[path] = (
+                "memoryview",
+                thing.nbytes,
+                thing.format,
+                str(thing.shape),
+                str(thing.strides),
+                _offset(thing),
+            )
         except ValueError:
             walk.facts[path] = ("memoryview", "released")
         return
     try:
         view = memoryview(thing)
-        of_a_file = isinstance(thing, mmap.mmap) and view.readonly  # its content is the file's, which is judged elsewhere, and may be vast
+        # its content is the file's, which is judged elsewhere, and may be vast
+        of_a_file = isinstance(thing, mmap.mmap) and view.readonly
         walk.facts[path] = (leaves.name_of(type(thing)), view.nbytes, 0 if of_a_file else zlib.crc32(view))
         view.release()
         if isinstance(thing, (bytearray, array.array)):
@@ -97,7 +110,8 @@ def of_size(walk, thing, path, size):
 
 
 def of_dict(walk, thing, path):
-    """Entries by key, in their order; keys that are no plain values, and large numbers that may be an id(), by place."""
+    """Entries by key, in their order; keys that are no plain values,
+    and large numbers that may be an id(), by place."""
     pairs = leaves.items(thing)
     keys = [key for key, _ in pairs]
     size = len(keys)
@@ -156,12 +170,15 @@ def of_deque(walk, thing, path):
 
 
 def of_set(walk, thing, path):
-    """Plain elements are one value, in their order where lives share it; others have none, so they are only visited after all else."""
+    """Plain elements are one value, in their order where lives share it;
+    others have none, so they are only visited after all else."""
     plain = set if isinstance(thing, set) else frozenset
     inside = list(plain.__iter__(thing))
     values = [v for v in inside if type(v) in PLAIN]
     of_size(walk, thing, path, len(inside))
-    walk.facts[path] += (leaves.crc(values if leaves.has_order(values) else sorted(map(repr, values))),) if values else ()
+    walk.facts[path] += (
+        (leaves.crc(values if leaves.has_order(values) else sorted(map(repr, values))),) if values else ()
+    )
     others = [v for v in inside if type(v) not in PLAIN and type(v) is not weakref.ref]
     weak = [v for v in inside if type(v) is weakref.ref]
     if weak:  # of a WeakSet
@@ -179,7 +196,8 @@ def of_tensor(walk, thing, path):
         walk.tensors[path] = thing
     if ("._parameters[" in path or "._buffers[" in path) and _is_shared(thing):
         walk.facts[path + ".shared"] = True
-    if thing._is_view() and str(thing._base.layout) in SPARSE:  # `sparse.values()` holds the sparse one, though nothing in Python shows it
+    # `sparse.values()` holds the sparse one, though nothing in Python shows it
+    if thing._is_view() and str(thing._base.layout) in SPARSE:
         walk.add(thing._base, path + "._base")
     if thing.is_leaf or thing.retains_grad:
         grad = thing.grad
@@ -215,14 +233,22 @@ def _is_constant(tensor) -> bool:
 
 
 def _of_sparse(walk, tensor, path) -> bool:
-    """A sparse tensor is known by its form, and kept as the dense ones that it consists of, which share its memory. A ghost has another
+    """A sparse tensor is known by its form, and kept as the dense ones that it consists of, which share its
+    memory. A ghost has another
     gradient: a restore makes it from its parts."""
     parts = SPARSE.get(str(tensor.layout))
     is_grad = walk.owners.get(path, ("",))[-1] == "grad"
     if parts is None or (is_grad and "_values" not in parts):
         return False
     dims = (tensor.is_coalesced(), tensor.sparse_dim()) if "_values" in parts else ()
-    form = (leaves.name_of(type(tensor)), str(tensor.layout), str(tensor.dtype), tuple(tensor.shape), str(tensor.device), *dims)
+    form = (
+        leaves.name_of(type(tensor)),
+        str(tensor.layout),
+        str(tensor.dtype),
+        tuple(tensor.shape),
+        str(tensor.device),
+        *dims,
+    )
     walk.facts[path] = (SPARSE_GRAD if is_grad else "sparse", *form)
     for name in parts:
         walk.add(getattr(tensor, name)(), f"{path}<{name}>")
@@ -233,7 +259,8 @@ SPARSE_GRAD = "sparse gradient"
 _COLUMNS, _ROWS = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
 SPARSE = {f"torch.sparse_{word}": parts for word, parts in (
     ("coo", ("_indices", "_values")), ("csr", _COLUMNS), ("bsr", _COLUMNS), ("csc", _ROWS), ("bsc", _ROWS))}
-SPARSE_ENDS = tuple(f"<{name}>" for parts in SPARSE.values() for name in parts)  # of the paths of what they consist of
+# of the paths of what they consist of
+SPARSE_ENDS = tuple(f"<{name}>" for parts in SPARSE.values() for name in parts)
 
 
 def of_storage(walk, thing, path):

@@ -1,4 +1,5 @@
-"""Which warnings were shown already, and the filters for others, a part of each image: "shown once" means once in all lives together."""
+"""Which warnings were shown already, and the filters for others, a part of each image:
+"shown once" means once in all lives together."""
 
 from __future__ import annotations
 
@@ -19,16 +20,30 @@ class _Nobody(Warning):
 
 
 def save(_store: object = None) -> dict:
-    """What Python remembers of shown warnings, as plain values; not what it forgets at the next one, since filters have changed."""
+    """What Python remembers of shown warnings, as plain values;
+    not what it forgets at the next one, since filters have changed."""
     version, found = _version(), {}
     for name, module in list(sys.modules.items()):
         registry = attributes(module).get(_PLACE)
         if type(registry) is dict and registry.get("version") == version:
-            shown = [(key[0], *_words(key[1]), key[2]) for key in registry if type(key) is tuple and len(key) == 3 and type(key[0]) is str]
+            shown = [
+                (key[0], *_words(key[1]), key[2])
+                for key in registry
+                if type(key) is tuple and len(key) == 3 and type(key[0]) is str
+            ]
             if shown:
                 found[name] = shown
-    once = [(key[0], *_words(key[1])) for key in warnings.onceregistry if type(key) is tuple and type(key[0]) is str]
-    return {"modules": found, "once": once, "filters": [_told(each) for each in warnings.filters], "called": _called()}
+    once = [
+        (key[0], *_words(key[1]))
+        for key in warnings.onceregistry
+        if type(key) is tuple and type(key[0]) is str
+    ]
+    return {
+        "modules": found,
+        "once": once,
+        "filters": [_told(each) for each in warnings.filters],
+        "called": _called(),
+    }
 
 
 def load(state: dict, _store: object = None) -> None:
@@ -53,11 +68,16 @@ def load(state: dict, _store: object = None) -> None:
 # ---- functions of libraries that say something once, since an lru_cache stands around them (`warning_once`)
 
 def _called() -> list:
-    """[(module, name, [arguments])] of each call that is remembered, as far as the arguments are plain values and loggers."""
+    """[(module, name, [arguments])] of each call that is remembered,
+    as far as the arguments are plain values and loggers."""
     for home in sys.modules.keys() - _looked_through:
         _looked_through.add(home)
         names = attributes(sys.modules.get(home))
-        _once.extend((home, name) for name, thing in list(names.items()) if type(thing) is caches.CACHE and name.endswith("_once"))
+        _once.extend(
+            (home, name)
+            for name, thing in list(names.items())
+            if type(thing) is caches.CACHE and name.endswith("_once")
+        )
     found = []
     for home, name in _once:
         thing = attributes(sys.modules.get(home)).get(name)
@@ -108,14 +128,17 @@ def _put_filters(told: list) -> None:
     for action, text, home, word, module, line in told:
         kind = _kind(home, word)
         if kind is not None:
-            patterns = [re.compile(*each) if isinstance(each, (tuple, list)) else each for each in (text, module)]
+            patterns = [
+                re.compile(*each) if isinstance(each, (tuple, list)) else each for each in (text, module)
+            ]
             found.append((action, patterns[0], kind, patterns[1], line))
     warnings.filters[:] = found
     internals.filters_changed()
 
 
 def _version() -> object:
-    """Of the filters: Python writes it into each registry that it looks at, and nowhere else that can be read."""
+    """Of the filters: Python writes it into each registry that it looks at,
+    and nowhere else that can be read."""
     scratch: dict = {}
     ignored = ("ignore", None, _Nobody, None, 0)
     warnings.filters.insert(0, ignored)  # past warnings.simplefilter, which would change the version

@@ -1,5 +1,6 @@
-"""Notices when a dataset, a transform, or anything else that feeds a loader changes while it is used: own random generators, counters,
-caches, arrays written in place, memory shared between processes, and the module variables that its code reads.
+"""Notices when a dataset, a transform, or anything else that feeds a loader changes while it is used:
+own random generators, counters, caches, arrays written in place, memory shared between processes, and the
+module variables that its code reads.
 
 No pickling, and no code of the user's is run by looking: no property, no `__eq__`, no `__getattr__`.
 """
@@ -41,13 +42,14 @@ SLICE = 2048
 FEW = 32
 MOST = 200_000  # objects that one plan looks into
 _COMPILERS = ("_torchdynamo_", "__dynamo_disable")  # attributes that torch's compiler gives to functions
-# of a class; the last is put there when one of its objects is first copied or pickled, as for a worker that is spawned
+# of a class; the last is put there when one of its objects is first copied or pickled,
+# as for a worker that is spawned
 _NOT_ITS_OWN = frozenset(("__doc__", "__module__", "_abc_impl", "__dict__", "__weakref__", "__slotnames__"))
 
 
 class Held:
-    """Values that hang on one owner: `values()` gives them now, `then` is how they were. `names_now()`: of its attributes; None if the
-    owner is a container."""
+    """Values that hang on one owner: `values()` gives them now, `then` is how they were. `names_now()`:
+    of its attributes; None if the owner is a container."""
 
     __slots__ = ("names", "names_now", "owner", "path", "then", "values")
 
@@ -57,11 +59,16 @@ class Held:
         self.then, self.names = values(), self.names_now()
 
     def differences(self, now: tuple, late: bool = False) -> list:
-        """(owner, name) of what differs; with `late`, a handle that was opened where nothing was is no difference."""
+        """(owner, name) of what differs; with `late`,
+        a handle that was opened where nothing was is no difference."""
         if self.names is None:
             return [] if _same(now, self.then, late) else [(self.owner, None)]
         before, after = dict(zip(self.names, self.then)), dict(zip(self.names_now(), now))  # noqa: B905
-        return [(self.owner, name) for name in {**before, **after} if not _same((after.get(name),), (before.get(name),), late)]
+        return [
+            (self.owner, name)
+            for name in {**before, **after}
+            if not _same((after.get(name),), (before.get(name),), late)
+        ]
 
     def told(self, now: tuple) -> str:
         names = [name for _, name in self.differences(now, late=True) if name is not None]
@@ -69,10 +76,12 @@ class Held:
 
 
 class Watch:
-    """What a set of objects reaches, remembered so that a later `look()` is cheap (about 10 us for an ordinary dataset).
+    """What a set of objects reaches, remembered so that a later `look()` is cheap (about 10 us for an
+    ordinary dataset).
 
-    `roots`: (name, object) pairs. `strays`: more of them, looked at last. `files`: whether the place in an open file counts. `process`: it
-    is all that a worker has: settings of the process count, and whether files are read in order."""
+    `roots`: (name, object) pairs. `strays`: more of them, looked at last. `files`:
+    whether the place in an open file counts. `process`: it is all that a worker has:
+    settings of the process count, and whether files are read in order."""
 
     def __init__(self, roots: list, strays: tuple = (), files: bool = False, process: bool = False) -> None:
         self.unreadable = ""  # the first thing that cannot be watched, by its path
@@ -81,7 +90,9 @@ class Watch:
         self._keep: list = []
         self._small: list = []  # Held, compared element by element at each look
         self._large: list = []  # Held, compared now and then
-        self._caches: list = []  # Held of what an lru_cache keeps, and how often it was asked: no change to `look`, which counts misses
+        # Held of what an lru_cache keeps, and how often it was asked:
+        # no change to `look`, which counts misses
+        self._caches: list = []
         self._states: list = []  # (path, state(), remembered state)
         self._deep: list = []  # (path, state(), remembered state), compared now and then
         self._shared: list = []  # (path, state(), remembered state) of memory that other processes see
@@ -97,7 +108,8 @@ class Watch:
             self._states.append(("a setting of the process", settings, settings()))
 
     def look(self, deep: bool = False) -> str:
-        """The path of something that changed since the plan was made, or "". `deep`: also in what is otherwise compared now and then."""
+        """The path of something that changed since the plan was made, or "". `deep`:
+        also in what is otherwise compared now and then."""
         self._looks += 1
         for held in self._small:
             now = held.values()
@@ -115,17 +127,23 @@ class Watch:
         return self._look_at_slices() if self._large else ""
 
     def _add_late(self, now: tuple, held: Held) -> None:
-        """A file or a database that was opened since: from here on it counts whether it is read in order, or written."""
+        """A file or a database that was opened since:
+        from here on it counts whether it is read in order, or written."""
         if not self._process:
             return
         for value in now:
-            if is_handle(type(value)) and id(value) not in self._seen and state_of(value, type(value), self._files, True) is not None:
+            if (
+                is_handle(type(value))
+                and id(value) not in self._seen
+                and state_of(value, type(value), self._files, True) is not None
+            ):
                 self._seen.add(id(value))
                 self._keep.append(value)
                 self._add_state(value, type(value), held.path)
 
     def moved(self) -> list:
-        """What changed among attributes and in containers since the last call: [(owner, name of the attribute; None for a container)]."""
+        """What changed among attributes and in containers since the last call:
+        [(owner, name of the attribute; None for a container)]."""
         self._looks += 1
         deep = self._looks >= self._next_deep
         if deep:
@@ -144,7 +162,8 @@ class Watch:
         self._shared = [(path, state, state()) for path, state, _ in self._shared]
 
     def digest(self) -> int:
-        """A checksum of the content when it was first asked for; equal in two processes that hold the same."""
+        """A checksum of the content when it was first asked for;
+        equal in two processes that hold the same."""
         if self._digest is None:
             self._digest = self._checksum()
         return self._digest
@@ -161,7 +180,9 @@ class Watch:
     def _look_deep(self) -> str:
         for held in self._large:
             now = held.values()
-            if not (len(now) == len(held.then) and all(map(operator.is_, now, held.then))) and held.differences(now, late=True):
+            if not (
+                len(now) == len(held.then) and all(map(operator.is_, now, held.then))
+            ) and held.differences(now, late=True):
                 return held.told(now)
         for path, state, then in self._deep:
             if state() != then:
@@ -173,7 +194,9 @@ class Watch:
             if type(held.owner) is list:
                 at = self._looks * SLICE % len(held.then)
                 now, then = held.owner[at:at + SLICE], held.then[at:at + SLICE]
-                if len(held.owner) != len(held.then) or not (all(map(operator.is_, now, then)) or _same(now, then)):
+                if len(held.owner) != len(held.then) or not (
+                    all(map(operator.is_, now, then)) or _same(now, then)
+                ):
                     return held.path
         return ""
 
@@ -206,16 +229,29 @@ class Watch:
             self._queue.append((thing.__self__, path))
         elif module_of(kind).startswith(BETWEEN) and kind.__name__ not in ("Lock", "RLock"):
             self._not_readable(path, f"a {leaves.name_of(kind)}, which other processes may change")
-        elif module_of(kind) == "logging" and kind.__name__ in ("Logger", "RootLogger", "Manager", "PlaceHolder"):
-            # what loggers there are and what they were asked changes with each library's first use, in a worker too
+        elif module_of(kind) == "logging" and kind.__name__ in (
+            "Logger",
+            "RootLogger",
+            "Manager",
+            "PlaceHolder",
+        ):
+            # what loggers there are and what they were asked changes with each library's first use,
+            # in a worker too
             parts = [*getattr(thing, "handlers", ()), *getattr(thing, "filters", ())]
-            self._queue += [(part, path) for part in parts if is_users(sys.modules.get(module_of(type(part))))]
+            self._queue += [
+                (part, path) for part in parts if is_users(sys.modules.get(module_of(type(part))))
+            ]
         elif kind is types.CellType:
             self._hold(path, lambda: cell_content(thing), thing, lambda: ("cell_contents",))
         elif kind.__name__ == "ufunc" and thing.__name__.endswith(" (vectorized)"):
             self._not_readable(path, "a ufunc that is made from a function")
         elif isinstance(thing, threading.local):
-            self._hold(path, lambda: _dict_values(leaves.of_this_thread(thing)), thing, lambda: tuple(leaves.of_this_thread(thing)))
+            self._hold(
+                path,
+                lambda: _dict_values(leaves.of_this_thread(thing)),
+                thing,
+                lambda: tuple(leaves.of_this_thread(thing)),
+            )
         elif kind is types.MappingProxyType:
             self._hold(path, lambda: tuple(thing.values()), thing)
         elif not self._add_state(thing, kind, path) and not self._add_attributes(thing, path):
@@ -259,18 +295,29 @@ class Watch:
             found = True
             self._seen.add(id(attributes))
             self._keep.append(attributes)
-            self._hold(path, types.MethodType(_dict_values, attributes), thing, types.MethodType(_names_in, attributes))
+            self._hold(
+                path,
+                types.MethodType(_dict_values, attributes),
+                thing,
+                types.MethodType(_names_in, attributes),
+            )
         slots = leaves.slots(type(thing))
         if slots:
             found = True
-            self._hold(path, lambda: tuple(slot_content(d, thing) for _, d in slots), thing, lambda: tuple(name for name, _ in slots))
+            self._hold(
+                path,
+                lambda: tuple(slot_content(d, thing) for _, d in slots),
+                thing,
+                lambda: tuple(name for name, _ in slots),
+            )
         if found or leaves.made_by_python(type(thing)):
             self._queue.append((type(thing), type(thing).__name__))
             return True
         return False
 
     def _add_class(self, kind: type, path: str) -> None:
-        """Variables and functions of classes that the user wrote; what a library keeps in its classes is not looked at."""
+        """Variables and functions of classes that the user wrote;
+        what a library keeps in its classes is not looked at."""
         if not is_users(sys.modules.get(kind.__module__)):
             return
         own = vars(kind)
@@ -285,7 +332,11 @@ class Watch:
         if type(thing) in (classmethod, staticmethod):
             self._queue.append((thing.__func__, path))
             return
-        held = [*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values(), *(thing.__closure__ or ())]
+        held = [
+            *(thing.__defaults__ or ()),
+            *(thing.__kwdefaults__ or {}).values(),
+            *(thing.__closure__ or ()),
+        ]
         self._descend(held, path)
         space = thing.__globals__
         module = sys.modules.get(space.get("__name__", ""))
@@ -295,13 +346,15 @@ class Watch:
             self._add_names(space, *names_of(thing.__code__), path)
 
     def _add_variables(self, function: types.FunctionType, path: str) -> None:
-        """The attributes of a function, without those that torch's compiler puts there at its first call: they hold an address."""
+        """The attributes of a function, without those that torch's compiler puts there at its first call:
+        they hold an address."""
         own = vars(function)
         names = types.MethodType(_names_of_function, own)
         self._hold(path, lambda: tuple([own[name] for name in names()]) if own else (), function, names)
 
     def _add_names(self, space: dict, names: frozenset, attributes: frozenset, path: str) -> None:
-        """The module variables that a function of the user's reads, and those of his other modules that it may reach by an attribute."""
+        """The module variables that a function of the user's reads, and those of his other modules that it
+        may reach by an attribute."""
         if (id(space), names) in self._seen:
             return
         self._seen.add((id(space), names))
@@ -322,12 +375,24 @@ class Watch:
                 self._queue.append((value, name))
 
     def _add_settings(self, module: types.ModuleType, attributes: frozenset) -> None:
-        """Plain variables of a library's module that code of the user's names: `ImageFile.LOAD_TRUNCATED_IMAGES`."""
+        """Plain variables of a library's module that code of the user's names:
+        `ImageFile.LOAD_TRUNCATED_IMAGES`."""
         space = vars(module)
-        read = [name for name in sorted(attributes) if type(space.get(name)) in PLAIN and not name.startswith("__")]
+        read = [
+            name
+            for name in sorted(attributes)
+            if type(space.get(name)) in PLAIN and not name.startswith("__")
+        ]
         if read and (id(space), attributes) not in self._seen:
             self._seen.add((id(space), attributes))
-            self._small.append(Held(module.__name__, lambda: tuple(space.get(name) for name in read), module, lambda: tuple(read)))
+            self._small.append(
+                Held(
+                    module.__name__,
+                    lambda: tuple(space.get(name) for name in read),
+                    module,
+                    lambda: tuple(read),
+                )
+            )
         for name in sorted(attributes & space.keys()):
             function = space[name]
             if type(function) is types.FunctionType and id(function) not in self._seen:
@@ -335,7 +400,8 @@ class Watch:
                 self._add_variables(function, f"{module.__name__}.{name}")
 
     def _add_state(self, thing: object, kind: type, path: str) -> bool:
-        """Things with a state that is no attribute: generators of random numbers, tensors, arrays, shared memory, open files."""
+        """Things with a state that is no attribute:
+        generators of random numbers, tensors, arrays, shared memory, open files."""
         state = state_of(thing, kind, self._files, self._process)
         if state is None:
             return False
@@ -403,7 +469,8 @@ def _no_names() -> None:
 
 
 def _same(now: object, then: object, late: bool = True) -> bool:
-    """Element by element: the same object, an equal plain value, or, with `late`, a handle that was opened where nothing was."""
+    """Element by element: the same object, an equal plain value, or, with `late`, a handle that was opened
+    where nothing was."""
     if len(now) != len(then):
         return False
     for a, b in zip(now, then):  # noqa: B905

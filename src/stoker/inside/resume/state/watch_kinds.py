@@ -1,4 +1,5 @@
-"""The kinds of things that a Watch meets: what their state is, which of them are handles that may be opened late, and what code reads."""
+"""The kinds of things that a Watch meets: what their state is, which of them are handles that may be opened
+late, and what code reads."""
 
 from __future__ import annotations
 
@@ -22,20 +23,66 @@ SMALL = 4096  # bytes of an array that are compared at each look
 WHOLE = 16 << 20  # bytes of an array that are compared now and then; of larger ones some pages
 PAGE = 4096
 
-ATOMS = frozenset((int, float, str, bytes, bool, type(None), complex, type(...), range, slice, types.CodeType,
-                    types.ModuleType, property, types.WrapperDescriptorType, types.MethodDescriptorType,
-                    types.GetSetDescriptorType, types.MemberDescriptorType, type(NotImplemented), type(type.__call__)))
-# What may be opened late and read from: handles and C objects that are not expected to remember anything that shows in a sample.
+ATOMS = frozenset(
+    (
+        int,
+        float,
+        str,
+        bytes,
+        bool,
+        type(None),
+        complex,
+        type(...),
+        range,
+        slice,
+        types.CodeType,
+        types.ModuleType,
+        property,
+        types.WrapperDescriptorType,
+        types.MethodDescriptorType,
+        types.GetSetDescriptorType,
+        types.MemberDescriptorType,
+        type(NotImplemented),
+        type(type.__call__),
+    )
+)
+# What may be opened late and read from: handles and C objects that are not expected to remember anything that
+# shows in a sample.
 HANDLES = frozenset(
-    "_io io h5py lmdb zarr pyarrow mmap zipfile tarfile zlib gzip bz2 lzma sqlite3 _sqlite3 tokenizers sentencepiece PIL cv2 "
-    "decord av torchcodec rasterio netCDF4 soundfile logging _thread threading re datetime zoneinfo decimal fractions enum "
-    "uuid pathlib typing abc _abc weakref _weakref _weakrefset types posixpath struct _struct safetensors fsspec s3fs "
+    "_io io h5py lmdb zarr pyarrow mmap zipfile tarfile zlib gzip bz2 lzma sqlite3 _sqlite3 tokenizers "
+    "sentencepiece PIL cv2 "
+    "decord av torchcodec rasterio netCDF4 soundfile logging _thread threading re datetime zoneinfo "
+    "decimal fractions enum "
+    "uuid pathlib typing abc _abc weakref _weakref _weakrefset types posixpath struct _struct safetensors "
+    "fsspec s3fs "
     "functools _multiprocessing collections.abc importlib unicodedata operator _operator".split()
 )
-BETWEEN = ("multiprocessing.managers", "multiprocessing.queues", "multiprocessing.synchronize", "multiprocessing.connection",
-            "multiprocessing.pool", "torch.multiprocessing.queue")
-_ITERATORS = frozenset((types.GeneratorType, zip, map, filter, enumerate, reversed, type(iter([])), type(iter(())), type(iter({})),
-                        type(iter({}.values())), type(iter({}.items())), type(iter(set())), type(iter("")), type(iter(range(1)))))
+BETWEEN = (
+    "multiprocessing.managers",
+    "multiprocessing.queues",
+    "multiprocessing.synchronize",
+    "multiprocessing.connection",
+    "multiprocessing.pool",
+    "torch.multiprocessing.queue",
+)
+_ITERATORS = frozenset(
+    (
+        types.GeneratorType,
+        zip,
+        map,
+        filter,
+        enumerate,
+        reversed,
+        type(iter([])),
+        type(iter(())),
+        type(iter({})),
+        type(iter({}.values())),
+        type(iter({}.items())),
+        type(iter(set())),
+        type(iter("")),
+        type(iter(range(1))),
+    )
+)
 
 
 def global_generators() -> list:
@@ -48,8 +95,9 @@ def global_generators() -> list:
 
 
 def strays() -> list:
-    """(name, generator) of the random generators that live in this process, the global ones left out: libraries may own some that no
-    path from a data set leads to. Looked for when torch is imported and when the first worker is to start."""
+    """(name, generator) of the random generators that live in this process, the global ones left out:
+    libraries may own some that no path from a data set leads to.
+    Looked for when torch is imported and when the first worker is to start."""
     global _asked
     if not _asked:
         _asked = True
@@ -60,9 +108,14 @@ def strays() -> list:
 def remember_generators() -> None:
     """Called first before the garbage collector forgets what lives then."""
     numpy = sys.modules.get("numpy.random")
-    kinds = (random.Random, numpy.Generator, numpy.RandomState) if numpy is not None and hasattr(numpy, "Generator") else (random.Random,)
+    kinds = (
+        (random.Random, numpy.Generator, numpy.RandomState)
+        if numpy is not None and hasattr(numpy, "Generator")
+        else (random.Random,)
+    )
     skip = set(map(id, global_generators()))
-    every = itertools.chain(_strays, gc.get_objects())  # `(*a, *b)` makes a list that holds itself, and is there until it is collected
+    # `(*a, *b)` makes a list that holds itself, and is there until it is collected
+    every = itertools.chain(_strays, gc.get_objects())
     found = {id(each): each for each in every if type(each) in kinds and id(each) not in skip}
     _strays[:] = found.values()
 
@@ -74,7 +127,8 @@ _asked = False
 # -- what a thing's state is
 
 def state_of(thing: object, kind: type, files: bool, process: bool = False) -> tuple | None:
-    """(state to be compared at each look, state to be compared now and then), each a function or None; None for a thing without one."""
+    """(state to be compared at each look, state to be compared now and then), each a function or None;
+    None for a thing without one."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if isinstance(thing, random.Random):
         return (lambda: internals.python_rng(thing)), None
@@ -88,9 +142,13 @@ def state_of(thing: object, kind: type, files: bool, process: bool = False) -> t
             return None, None
         if issubclass(kind, numpy.ndarray):
             return _memory_state(lambda: thing, thing.nbytes, thing.flags.writeable and thing.dtype != object)
-        if kind.__name__ in ("Generator", "RandomState") and hasattr(kind, "bit_generator" if kind.__name__ == "Generator" else "seed"):
+        if kind.__name__ in ("Generator", "RandomState") and hasattr(
+            kind, "bit_generator" if kind.__name__ == "Generator" else "seed"
+        ):
             return (lambda: _numpy_rng(thing)), None
-        if hasattr(numpy, "random") and isinstance(thing, (numpy.random.BitGenerator, numpy.random.SeedSequence)):
+        if hasattr(numpy, "random") and isinstance(
+            thing, (numpy.random.BitGenerator, numpy.random.SeedSequence)
+        ):
             return (lambda: _numpy_bits(thing)), None
     if kind is bytearray or kind is memoryview or module_of(kind) == "array":
         return _memory_state(lambda: memoryview(thing), memoryview(thing).nbytes, True)
@@ -106,7 +164,14 @@ def state_of(thing: object, kind: type, files: bool, process: bool = False) -> t
         return (lambda: _size_and_place(thing, files)), lambda: _content_of_memory(thing)
     if files and module_of(kind) in ("_io", "io") and hasattr(kind, "tell"):
         return (lambda: _tell(thing)), None
-    if process and module_of(kind) == "_io" and hasattr(kind, "seek") and not thing.closed and thing.readable() and thing.seekable():
+    if (
+        process
+        and module_of(kind) == "_io"
+        and hasattr(kind, "seek")
+        and not thing.closed
+        and thing.readable()
+        and thing.seekable()
+    ):
         return _read_in_order(thing), None
     if process and module_of(kind) == "sqlite3" and hasattr(kind, "total_changes"):
         return (lambda: thing.total_changes), None
@@ -114,7 +179,8 @@ def state_of(thing: object, kind: type, files: bool, process: bool = False) -> t
 
 
 def _is_read(array: object) -> bool:
-    """Whether it lies in a file that is mapped to be read only: nobody changes it by this array, and the file may be shorter by now."""
+    """Whether it lies in a file that is mapped to be read only:
+    nobody changes it by this array, and the file may be shorter by now."""
     while array is not None and not isinstance(array, mmap.mmap):
         array = getattr(array, "base", None)
     if array is None or array.closed:
@@ -136,7 +202,11 @@ def _state_of_tensor(tensor: object) -> tuple:
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.device.type != "cpu":
         return (lambda: tensor._version), None
     try:
-        flat = tensor.detach().reshape(-1).view(torch.uint8) if tensor.is_contiguous() and tensor.numel() else None
+        flat = (
+            tensor.detach().reshape(-1).view(torch.uint8)
+            if tensor.is_contiguous() and tensor.numel()
+            else None
+        )
         array = None if flat is None else flat.numpy()
     except (RuntimeError, TypeError):
         array = None
@@ -150,7 +220,8 @@ def _state_of_tensor(tensor: object) -> tuple:
 
 @leaves.quietly
 def is_shared(thing: object) -> bool:
-    """Whether other processes write to the same memory: a shared tensor, or a ctypes object, which is hardly used for anything else."""
+    """Whether other processes write to the same memory:
+    a shared tensor, or a ctypes object, which is hardly used for anything else."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(thing, torch.Tensor):
         return thing.is_shared()
@@ -197,13 +268,20 @@ def _crc(array: object) -> int:
 
 
 def _numpy_rng(source: object) -> tuple:
-    return _numpy_bits(source.bit_generator) if type(source).__name__ == "Generator" else _flat(source.get_state(legacy=False))
+    return (
+        _numpy_bits(source.bit_generator)
+        if type(source).__name__ == "Generator"
+        else _flat(source.get_state(legacy=False))
+    )
 
 
 def _numpy_bits(source: object) -> tuple:
     """Of a bit generator or of what seeds one: the state, and how many were made from it."""
     seeds = getattr(source, "seed_seq", None) or getattr(source, "_seed_seq", None) or source
-    return (getattr(seeds, "n_children_spawned", None), *(_flat(source.state) if isinstance(getattr(source, "state", None), dict) else ()))
+    return (
+        getattr(seeds, "n_children_spawned", None),
+        *(_flat(source.state) if isinstance(getattr(source, "state", None), dict) else ()),
+    )
 
 
 def _size_and_place(file: object, place: bool) -> tuple:
@@ -221,8 +299,10 @@ def _content_of_memory(file: object) -> object:
 
 
 def _read_in_order(file: object) -> object:
-    """State of a file: how often it was read on from where the last sample had left it, without being told where."""
-    seek, sought, known = file.seek, [0], [_tell(file), 0, 0]  # place, how often it was told one, how often it went on by itself
+    """State of a file: how often it was read on from where the last sample had left it,
+    without being told where."""
+    # place, how often it was told one, how often it went on by itself
+    seek, sought, known = file.seek, [0], [_tell(file), 0, 0]
     def noted(*args: object) -> int:
         sought[0] += 1
         return seek(*args)
@@ -252,7 +332,11 @@ def settings() -> tuple:
 def _flat(state: object) -> tuple:
     found = []
     for name, value in sorted(state.items()):
-        found += [name, *_flat(value)] if isinstance(value, dict) else [name, value.tobytes() if hasattr(value, "tobytes") else str(value)]
+        found += (
+            [name, *_flat(value)]
+            if isinstance(value, dict)
+            else [name, value.tobytes() if hasattr(value, "tobytes") else str(value)]
+        )
     return tuple(found)
 
 
@@ -280,7 +364,11 @@ def slot_content(descriptor: object, thing: object) -> object:
 # -- kinds
 
 def is_iterator(kind: type) -> bool:
-    return kind in _ITERATORS or module_of(kind) == "itertools" or (kind.__name__.endswith("iterator") and module_of(kind) == "builtins")
+    return (
+        kind in _ITERATORS
+        or module_of(kind) == "itertools"
+        or (kind.__name__.endswith("iterator") and module_of(kind) == "builtins")
+    )
 
 
 def is_users(module: object) -> bool:

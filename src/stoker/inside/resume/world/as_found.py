@@ -1,8 +1,10 @@
-"""While it is not certain that an image is used, nothing of the user's is lost: before the files are put back to an image, how each of them
-was found is kept, as an interval of the journal that begins there; the repeated part of training is noted in it too. An image that is
-refused, or a life that is killed on the way, ends with the files as they were found.
+"""While it is not certain that an image is used, nothing of the user's is lost:
+before the files are put back to an image, how each of them was found is kept, as an interval of the journal
+that begins there; the repeated part of training is noted in it too.
+An image that is refused, or a life that is killed on the way, ends with the files as they were found.
 
-`put_back`, then `accept` or `give_back`. The mark `put_back` in the resume folder says that neither has come yet, and whose it is.
+`put_back`, then `accept` or `give_back`. The mark `put_back` in the resume folder says that neither has come
+yet, and whose it is.
 """
 
 from __future__ import annotations
@@ -13,14 +15,16 @@ from ..core import copies, early_log, own, phases
 from . import journal, undo
 from .journal import ABSENT, APPEND, END, FOLDER, KEEP, LINK, REPLACE, SIZE, Impossible
 
-MARK = early_log.PUT_BACK  # in phases.folder: interval, attempt, pid and start of the process that put files back
+# in phases.folder: interval, attempt, pid and start of the process that put files back
+MARK = early_log.PUT_BACK
 ASIDE_KEPT = 3  # attempts
 _found: list = []  # paths of which this life has kept how they were found, before it put any back
 
 
 def put_back(number: int, sizes: dict) -> list[str]:
-    """All files as they were when interval `number` began, `sizes` as in undo.wanted. Gives the paths that were changed. Impossible: a
-    sentence that says why it cannot be; nothing was touched then."""
+    """All files as they were when interval `number` began, `sizes` as in undo.wanted.
+    Gives the paths that were changed. Impossible: a sentence that says why it cannot be;
+    nothing was touched then."""
     give_back()
     states = undo.wanted(number, sizes)
     undo.check(states)
@@ -37,7 +41,8 @@ def put_back(number: int, sizes: dict) -> list[str]:
 
 
 def _keep(changing: list, states: dict, sizes: dict) -> None:
-    """How these files are found, on the disk before any of them changes; and of those that were open, how large they are."""
+    """How these files are found, on the disk before any of them changes;
+    and of those that were open, how large they are."""
     number = max([0, *journal.epochs()]) + 1
     journal.begin(number, found=True)
     try:
@@ -65,7 +70,8 @@ def _broken(reason: str) -> None:
 
 
 def accept() -> None:
-    """The image is used: what was found is of no use any more but for the user, who finds it in the folder of things aside."""
+    """The image is used: what was found is of no use any more but for the user, who finds it in the folder of
+    things aside."""
     journal.on_break = None
     if not own.lies(_mark()):
         return
@@ -92,10 +98,15 @@ def _set_aside(path: str, state: tuple) -> None:
 
 
 def begin(folder: str) -> None:
-    """`give_back`, at the start of a process, before anything else is known. Raises nothing: what could not be done is told."""
+    """`give_back`, at the start of a process, before anything else is known. Raises nothing:
+    what could not be done is told."""
     before = phases.folder, phases.attempt, phases.depth
     try:
-        phases.folder, phases.attempt, phases.depth = folder, int(os.environ.get("STOKER_ATTEMPT", "1") or 1), 1
+        phases.folder, phases.attempt, phases.depth = (
+            folder,
+            int(os.environ.get("STOKER_ATTEMPT", "1") or 1),
+            1,
+        )
         give_back()
     except Exception as e:
         _tell([f"all ({type(e).__name__}: {e})"])
@@ -114,8 +125,8 @@ def at_the_end(folder: str) -> None:
 
 
 def give_back() -> None:
-    """All files as they were found, where a life has put some back and no image was accepted; nothing otherwise, or while that life goes on
-    in another process."""
+    """All files as they were found, where a life has put some back and no image was accepted;
+    nothing otherwise, or while that life goes on in another process."""
     import fcntl
 
     if not own.lies(_mark()):
@@ -150,7 +161,8 @@ def _of_mark(number: int, attempt: int, pid: int, began: int) -> None:
 
 
 def _all_as_found(states: dict, mine: bool) -> list[str]:
-    """Gives what could not be done, each with its reason. A later life puts aside what it finds: somebody may have changed it since."""
+    """Gives what could not be done, each with its reason. A later life puts aside what it finds:
+    somebody may have changed it since."""
     failed = []
 
     def one(path: str, state: tuple) -> None:
@@ -218,7 +230,8 @@ def _tell(failed: list[str]) -> None:
 
 
 def _tell_given_back(attempt: int) -> None:
-    """That the files were given back after that attempt, and in which attempt's folder of things aside is what stood in their place."""
+    """That the files were given back after that attempt, and in which attempt's folder of things aside is
+    what stood in their place."""
     from ..core import outcome
 
     told = [each for each in outcome._state().get("given_back") or () if each.get("attempt") != attempt]

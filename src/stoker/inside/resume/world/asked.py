@@ -1,5 +1,6 @@
-"""What the script asks of the world: clocks, the file system, its process, chance. Logged while recording, answered from the log in the
-ghost phase and in the tail, so that the second life takes the same path; afterwards monotonic clocks go on where they stood.
+"""What the script asks of the world: clocks, the file system, its process, chance.
+Logged while recording, answered from the log in the ghost phase and in the tail, so that the second life
+takes the same path; afterwards monotonic clocks go on where they stood.
 """
 
 from __future__ import annotations
@@ -14,16 +15,51 @@ from ..core import early_log, phases, resume_cost, words
 
 _getframe = early_log.frame
 _real: dict = {}  # "time.perf_counter" -> the function as it was
-_last: dict = {}  # the last value of each monotonic clock that the script was told, while it comes from the log
+# the last value of each monotonic clock that the script was told, while it comes from the log
+_last: dict = {}
 _shift: dict = {}  # clock -> what is added to it since a resume
 _pids: set = set()  # what the lives before this one were told to be their own process number
 
-CLOCKS = ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time", "process_time_ns",
-          "thread_time", "thread_time_ns")
+CLOCKS = (
+    "time",
+    "time_ns",
+    "perf_counter",
+    "perf_counter_ns",
+    "monotonic",
+    "monotonic_ns",
+    "process_time",
+    "process_time_ns",
+    "thread_time",
+    "thread_time_ns",
+)
 MONOTONIC = frozenset(CLOCKS[2:])
-CALENDAR = {"localtime": 0, "gmtime": 0, "ctime": 0, "asctime": 0, "strftime": 1}  # position of the argument without which they ask a clock
-PATH_TESTS = ("exists", "lexists", "isfile", "isdir", "islink", "ismount", "getsize", "getmtime", "getatime", "getctime", "samefile")
-PROCESS = ("getpid", "getppid", "getloadavg", "times", "uname", "cpu_count", "sched_getaffinity", "get_terminal_size", "getpgid", "getsid")
+# position of the argument without which they ask a clock
+CALENDAR = {"localtime": 0, "gmtime": 0, "ctime": 0, "asctime": 0, "strftime": 1}
+PATH_TESTS = (
+    "exists",
+    "lexists",
+    "isfile",
+    "isdir",
+    "islink",
+    "ismount",
+    "getsize",
+    "getmtime",
+    "getatime",
+    "getctime",
+    "samefile",
+)
+PROCESS = (
+    "getpid",
+    "getppid",
+    "getloadavg",
+    "times",
+    "uname",
+    "cpu_count",
+    "sched_getaffinity",
+    "get_terminal_size",
+    "getpgid",
+    "getsid",
+)
 
 
 def install_early() -> None:
@@ -49,8 +85,13 @@ def install_early() -> None:
     _put(os, "listdir", _observed("listdir", os.listdir, path=True), of_os)
     _put(os, "scandir", _scandir(os.scandir), of_os)
     _put(os, "urandom", _observed("urandom", os.urandom), of_os)
-    packed = {"times": (tuple, os.times_result), "uname": (tuple, os.uname_result), "get_terminal_size": (tuple, os.terminal_size),
-              "sched_getaffinity": (sorted, set), "getpid": (None, _remember_pid)}
+    packed = {
+        "times": (tuple, os.times_result),
+        "uname": (tuple, os.uname_result),
+        "get_terminal_size": (tuple, os.terminal_size),
+        "sched_getaffinity": (sorted, set),
+        "getpid": (None, _remember_pid),
+    }
     for name in PROCESS:
         if hasattr(os, name):
             _put(os, name, _observed(name, getattr(os, name), *packed.get(name, ())), of_os)
@@ -60,7 +101,8 @@ def install_early() -> None:
     from ...entry import imports
 
     _put(builtins, "input", _observed("input", builtins.input), early_log.Of("builtins"))
-    for name in ("socket", "uuid", "resource", "tempfile", "random", "datetime"):  # which ask the world by themselves
+    # which ask the world by themselves
+    for name in ("socket", "uuid", "resource", "tempfile", "random", "datetime"):
         imports.after(name, _patch_module)
 
 
@@ -79,7 +121,8 @@ def real(name: str) -> object:
 
 
 def tail_is_over() -> None:
-    """From here on clocks are real again: monotonic ones go on from the last value that came out of the log."""
+    """From here on clocks are real again:
+    monotonic ones go on from the last value that came out of the log."""
     for name, told in _last.items():
         _shift[name] = told - _real["time." + name]()
     _last.clear()
@@ -140,7 +183,13 @@ def _sleep(old: object) -> object:
     timed = resume_cost.skipped(old)
 
     def sleep(_of: object, *args: object, **kwargs: object) -> None:
-        if len(args) == 1 and not kwargs and early_log.ghosting() and early_log.here() and early_log.asked(_getframe(1)):
+        if (
+            len(args) == 1
+            and not kwargs
+            and early_log.ghosting()
+            and early_log.here()
+            and early_log.asked(_getframe(1))
+        ):
             return None
         return timed(*args, **kwargs)
 
@@ -153,8 +202,11 @@ def _to_time(fields: tuple) -> time.struct_time:
 
 # ---- everything that is asked and answered
 
-def _observed(name: str, old: object, pack: object = None, unpack: object = None, *, path: bool = False, up: int = 1) -> object:
-    """`old` as an event with its answer or its exception; with `path`, the path that is asked for has to be the same in each life."""
+def _observed(
+    name: str, old: object, pack: object = None, unpack: object = None, *, path: bool = False, up: int = 1
+) -> object:
+    """`old` as an event with its answer or its exception;
+    with `path`, the path that is asked for has to be the same in each life."""
     least = early_log.LIBRARY if path or name in ("urandom", "temporary name") else early_log.YES
 
     def observed(_of: object, *args: object, **kwargs: object) -> object:
@@ -286,8 +338,13 @@ class _Entries:
 
 def _facts(entry: os.DirEntry) -> int:
     try:
-        return (entry.is_dir() | entry.is_dir(follow_symlinks=False) << 1 | entry.is_file() << 2 | entry.is_file(follow_symlinks=False) << 3
-                | entry.is_symlink() << 4)
+        return (
+            entry.is_dir()
+            | entry.is_dir(follow_symlinks=False) << 1
+            | entry.is_file() << 2
+            | entry.is_file(follow_symlinks=False) << 3
+            | entry.is_symlink() << 4
+        )
     except OSError:
         return entry.is_symlink() << 4
 
@@ -301,10 +358,18 @@ def _scandir(old: object) -> object:
         return [(each.name, _facts(each)) for each in found]
 
     def scandir(_of: object, *args: object, **kwargs: object) -> object:
-        if len(args) + len(kwargs) > 1 or not kwargs.keys() <= {"path"} or not (phases.phase or early_log.early):
+        if (
+            len(args) + len(kwargs) > 1
+            or not kwargs.keys() <= {"path"}
+            or not (phases.phase or early_log.early)
+        ):
             return old(*args, **kwargs)
         path = args[0] if args else kwargs.get("path", ".")
-        here = not isinstance(path, int) and early_log.asked(_getframe(1), early_log.LIBRARY) and early_log.mode("scandir")
+        here = (
+            not isinstance(path, int)
+            and early_log.asked(_getframe(1), early_log.LIBRARY)
+            and early_log.mode("scandir")
+        )
         if not here:
             return old(path)
         folder = "." if path is None else os.fspath(path)
@@ -328,18 +393,31 @@ def _scandir(old: object) -> object:
 
 # ---- datetime
 
-OUTDATED = ("datetime.datetime.utcnow() is deprecated and scheduled for removal in a future version. Use timezone-aware objects to "
-            "represent datetimes in UTC: datetime.datetime.now(datetime.UTC).")  # as Python 3.12 and later say it
+OUTDATED = (
+    "datetime.datetime.utcnow() is deprecated and scheduled for removal in a future version. "
+    "Use timezone-aware objects to "
+    # as Python 3.12 and later say it
+    "represent datetimes in UTC: datetime.datetime.now(datetime.UTC)."
+)
 
 
 def _patch_datetime(module: object) -> None:
-    """now() and its like are methods of C types: they are replaced in the types themselves, so that a datetime stays one. Where that cannot
-    be done, the self test says so once torch is there."""
-    now, utcnow, today = vars(module.datetime)["now"], vars(module.datetime)["utcnow"], vars(module.date)["today"]
+    """now() and its like are methods of C types:
+    they are replaced in the types themselves, so that a datetime stays one.
+    Where that cannot be done, the self test says so once torch is there."""
+    now, utcnow, today = (
+        vars(module.datetime)["now"],
+        vars(module.datetime)["utcnow"],
+        vars(module.date)["today"],
+    )
     if sys.version_info >= (3, 12):
         utcnow = _without_a_warning(now, module.timezone.utc)
     try:
-        for kind, name, old in ((module.datetime, "now", now), (module.datetime, "utcnow", utcnow), (module.date, "today", today)):
+        for kind, name, old in (
+            (module.datetime, "now", now),
+            (module.datetime, "utcnow", utcnow),
+            (module.date, "today", today),
+        ):
             replace_in_type(kind, name, _today(f"{kind.__name__}.{name}", old))
     except Exception:
         return
@@ -383,15 +461,31 @@ def _today(name: str, old: object) -> object:
 # ---- what comes with a module
 
 KNOWN = {"socket": ("gethostname", "getfqdn"), "uuid": ("getnode",), "resource": (), "getpass": ("getuser",)}
-CUDA = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "mem_get_info", "memory_summary",
-        "utilization", "temperature", "power_draw", "clock_rate", "memory_usage")
+CUDA = (
+    "memory_allocated",
+    "max_memory_allocated",
+    "memory_reserved",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_summary",
+    "utilization",
+    "temperature",
+    "power_draw",
+    "clock_rate",
+    "memory_usage",
+)
 
 
 def _patch_cuda() -> None:
     torch = sys.modules["torch"]
     for name in CUDA:
         if hasattr(torch.cuda, name):
-            _put(torch.cuda, name, _observed("cuda." + name, getattr(torch.cuda, name)), early_log.Of("torch.cuda"))
+            _put(
+                torch.cuda,
+                name,
+                _observed("cuda." + name, getattr(torch.cuda, name)),
+                early_log.Of("torch.cuda"),
+            )
     event = getattr(torch.cuda, "Event", None)
     if event is not None and "elapsed_time" in vars(event):
         event.elapsed_time = _plain(_observed("cuda.elapsed_time", event.elapsed_time, up=2))
@@ -403,7 +497,8 @@ def _patch_module(module: object) -> None:
         _put(module, name, _observed(f"{module.__name__}.{name}", getattr(module, name)), of)
     if module.__name__ == "datetime":
         _patch_datetime(module)
-    if module.__name__ == "random":  # its name for os.urandom: SystemRandom, secrets, and numpy's generators without a seed
+    # its name for os.urandom: SystemRandom, secrets, and numpy's generators without a seed
+    if module.__name__ == "random":
         _put(module, "_urandom", _observed("urandom", module._urandom), of)
         _seed_by_urandom(module)
     if module.__name__ == "tempfile":
@@ -416,7 +511,8 @@ def _patch_module(module: object) -> None:
 
 
 def _seed_by_urandom(module: object) -> None:
-    """Generators that nobody gives a seed take theirs from the system in C, where it cannot be seen: they are given one."""
+    """Generators that nobody gives a seed take theirs from the system in C, where it cannot be seen:
+    they are given one."""
     old, of_module = module.Random.seed, module.seed
 
     def seed(self: object, a: object = None, version: int = 2) -> None:

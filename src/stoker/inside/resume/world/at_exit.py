@@ -1,5 +1,6 @@
-"""What waits in `atexit`: Python tells only how much. So what is registered and taken back is counted here, the libraries' own left out; a
-walk compares it, for a ghost does not go where a forward or a data set registers a function.
+"""What waits in `atexit`: Python tells only how much.
+So what is registered and taken back is counted here, the libraries' own left out;
+a walk compares it, for a ghost does not go where a forward or a data set registers a function.
 """
 
 from __future__ import annotations
@@ -27,12 +28,15 @@ def told() -> tuple:
 
 
 def of_the_script(function: object) -> bool:
-    """Whether what Python is to call at some time is the script's own, or one of its builtins that the script chose (`print`)."""
+    """Whether what Python is to call at some time is the script's own, or one of its builtins that the script
+    chose (`print`)."""
     while isinstance(function, functools.partial):
         function = function.func
     if type(function) is type(print):
         return function.__module__ == "builtins"
-    code = getattr(function, "__code__", None) or getattr(getattr(type(function), "__call__"), "__code__", None)  # noqa: B004, B009
+    code = getattr(function, "__code__", None) or getattr(
+        getattr(type(function), "__call__"), "__code__", None  # noqa: B004, B009
+    )
     return code is not None and not leaves.is_library(code.co_filename)
 
 
@@ -50,5 +54,10 @@ def _noted(name: str, old: object) -> object:
 
 
 def _as_it_was(function: object) -> object:
-    """os.remove and its like itself, where ours is given: nothing is recorded then, and Python shows the function where it fails."""
-    return function.__wrapped__ if type(function) is early_log.Method and type(function.__self__) is early_log.Of else function
+    """os.remove and its like itself, where ours is given:
+    nothing is recorded then, and Python shows the function where it fails."""
+    return (
+        function.__wrapped__
+        if type(function) is early_log.Method and type(function.__self__) is early_log.Of
+        else function
+    )

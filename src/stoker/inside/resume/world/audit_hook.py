@@ -1,5 +1,6 @@
-"""The one audit hook: Python tells it of each file that is opened, renamed or removed, and of each process, socket and library, before it
-happens and whoever asks. Nearly all it hears is of no interest: one look into a dictionary.
+"""The one audit hook: Python tells it of each file that is opened, renamed or removed, and of each process,
+socket and library, before it happens and whoever asks. Nearly all it hears is of no interest:
+one look into a dictionary.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ on_cut: list = []  # called with the number of a file before os.ftruncate
 
 
 def listen(event: str, ear: object, lasting: bool = False) -> None:
-    """Call `ear(args)` before each `event`; with `lasting` also when recording has stopped, for as long as there are images that could be
-    used. It may not raise."""
+    """Call `ear(args)` before each `event`; with `lasting` also when recording has stopped, for as long as
+    there are images that could be used. It may not raise."""
     global _installed
     _ears[event] = ear
     if lasting:
@@ -58,7 +59,11 @@ def listen_to_files() -> None:
 
 def quiet() -> bool:
     """The journal has nothing to do: no image yet, or a ghost, which changes nothing."""
-    return not journal.epoch or phases.phase == phases.GHOST or (phases.phase == phases.SETUP and phases.target is not None)
+    return (
+        not journal.epoch
+        or phases.phase == phases.GHOST
+        or (phases.phase == phases.SETUP and phases.target is not None)
+    )
 
 
 def _opens(args: tuple) -> None:

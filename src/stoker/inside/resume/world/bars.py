@@ -1,5 +1,6 @@
-"""Bars of rich in a recorded training are drawn by the training thread, as those of tqdm are. Threads of rich draw and count at moments
-that no other life finds again. Here a bar moves when the script calls it, at most ten times a second; whether it moved is an event.
+"""Bars of rich in a recorded training are drawn by the training thread, as those of tqdm are.
+Threads of rich draw and count at moments that no other life finds again.
+Here a bar moves when the script calls it, at most ten times a second; whether it moved is an event.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from ..core import early_log, phases
 
 MOST_A_SECOND = 10  # rich's own default; Lightning asks for 100
 _monotonic = getattr(time.monotonic, "__wrapped__", time.monotonic)  # the real one
-_due: WeakKeyDictionary = WeakKeyDictionary()  # thread of rich that was not started -> when its work is due again
+# thread of rich that was not started -> when its work is due again
+_due: WeakKeyDictionary = WeakKeyDictionary()
 
 
 def install() -> None:
-    """Before rich is imported or behind it; a rich without these parts keeps its threads, and is refused for them."""
+    """Before rich is imported or behind it; a rich without these parts keeps its threads,
+    and is refused for them."""
     from ...entry import imports
 
     imports.after("rich.live", _watch_live)
@@ -27,7 +30,8 @@ def install() -> None:
 def _watch_live(module: object) -> None:
     thread, live = getattr(module, "_RefreshThread", None), module.Live
     if thread is not None:
-        _not_started(thread, lambda self: type(self.live._renderable).__name__ != "Spinner")  # one that nobody calls would stand still
+        # one that nobody calls would stand still
+        _not_started(thread, lambda self: type(self.live._renderable).__name__ != "Spinner")
         _then_draw(live, "update", lambda self: self)
 
 
@@ -41,7 +45,8 @@ def _watch_progress(module: object) -> None:
 
 
 def _not_started(kind: type, ours: object, at_end: object = None) -> None:
-    """`start` and `join` of this kind of threads do nothing in a training thread that is recorded, where `ours(thread)` is true."""
+    """`start` and `join` of this kind of threads do nothing in a training thread that is recorded, where
+    `ours(thread)` is true."""
     start, join = kind.start, kind.join
 
     def new_start(self: threading.Thread) -> None:

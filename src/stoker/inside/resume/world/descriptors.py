@@ -1,5 +1,6 @@
-"""Writes that go past Python's file objects: os.write and its like on a number, syncs, and maps of files. What they change is kept
-first; a file that is written both ways at once is refused, since a ghost could not tell where it stands."""
+"""Writes that go past Python's file objects:
+os.write and its like on a number, syncs, and maps of files. What they change is kept first;
+a file that is written both ways at once is refused, since a ghost could not tell where it stands."""
 
 from __future__ import annotations
 
@@ -9,7 +10,16 @@ import stat
 from ..core import early_log, pathways, phases, words
 from . import audit_hook, journal, opening, streams
 
-WRITES = {"write": 0, "pwrite": 0, "writev": 0, "pwritev": 0, "posix_fallocate": 0, "sendfile": 0, "copy_file_range": 1, "splice": 1}
+WRITES = {
+    "write": 0,
+    "pwrite": 0,
+    "writev": 0,
+    "pwritev": 0,
+    "posix_fallocate": 0,
+    "sendfile": 0,
+    "copy_file_range": 1,
+    "splice": 1,
+}
 SYNCS = ("fsync", "fdatasync")
 READS = ("read", "pread", "readv", "preadv")
 _READ_ONLY = (1, 3)  # mmap.ACCESS_READ, mmap.ACCESS_COPY
@@ -44,7 +54,12 @@ def _watched(name: str, old: object) -> object:
         if not (phases.phase or journal.epoch or early_log.early):
             return old(*args, **kwargs)
         fd = args[which] if len(args) > which else -1
-        if name in ("write", "writev") and fd in (1, 2) and not phases.depth and (phases.phase or early_log.early):
+        if (
+            name in ("write", "writev")
+            and fd in (1, 2)
+            and not phases.depth
+            and (phases.phase or early_log.early)
+        ):
             data = bytes(args[1]) if name == "write" else b"".join(args[1])
             if streams.swallowed(fd - 1, data, lambda what: old(fd, what if name == "write" else [what])):
                 return len(data)
@@ -69,7 +84,8 @@ def _synced(old: object) -> object:
 
 
 def _before(name: str, fd: object, writes: bool) -> None:
-    """The journal hears of a change; a file that a file object of the script's has open for writing is not to be touched past it."""
+    """The journal hears of a change; a file that a file object of the script's has open for writing is not to
+    be touched past it."""
     if type(fd) is not int or fd < 3 or phases.leaving or not (phases.phase or journal.epoch):
         return
     try:
@@ -104,7 +120,8 @@ def _keep(name: str, fd: int, path: str) -> None:
 
 
 def _maps(args: tuple) -> None:
-    """A file that was opened before the image may be written through a map that is gone again before the next."""
+    """A file that was opened before the image may be written through a
+    map that is gone again before the next."""
     fd, access = args[0], args[2]
     if fd >= 0 and access not in _READ_ONLY:
         import fcntl

@@ -1,4 +1,5 @@
-"""Changes of the file system by name: made and undoable while recording and in the tail, not made again by a ghost."""
+"""Changes of the file system by name: made and undoable while recording and in the tail,
+not made again by a ghost."""
 
 from __future__ import annotations
 
@@ -13,13 +14,32 @@ from . import journal
 from .opening import files_open, written
 
 _getframe = early_log.frame
-EFFECTS = ("remove", "unlink", "rename", "replace", "mkdir", "rmdir", "link", "symlink", "chmod", "lchown", "chown", "utime", "truncate",
-           "mkfifo", "mknod", "setxattr", "removexattr")
+EFFECTS = (
+    "remove",
+    "unlink",
+    "rename",
+    "replace",
+    "mkdir",
+    "rmdir",
+    "link",
+    "symlink",
+    "chmod",
+    "lchown",
+    "chown",
+    "utime",
+    "truncate",
+    "mkfifo",
+    "mknod",
+    "setxattr",
+    "removexattr",
+)
 SHUTIL = ("copyfile", "copy", "copy2", "copytree", "move", "rmtree", "make_archive", "unpack_archive")
 
 on_saved: list = []  # called with what `torch.save` wrote into, where that is no path
 heard = None  # in a loader worker: who is told of files that are written there past Python
-pickled = False  # tensors of the script became bytes in memory: as a ghost those of stand-ins, and what takes them up holds something else
+# tensors of the script became bytes in memory:
+# as a ghost those of stand-ins, and what takes them up holds something else
+pickled = False
 
 
 def install_early() -> None:
@@ -48,7 +68,9 @@ def _effect(name: str, old: object) -> object:
     def effect(_of: object, *args: object, **kwargs: object) -> object:
         if writes is not None and len(args) > writes:
             wrote.note(args[writes])
-        if not (phases.phase or early_log.early or phases.again) or not early_log.asked(_getframe(1), early_log.LIBRARY):
+        if not (phases.phase or early_log.early or phases.again) or not early_log.asked(
+            _getframe(1), early_log.LIBRARY
+        ):
             return old(*args, **kwargs)
         if get_ident() != phases.main or phases.again:
             return None if early_log.ghosting() else old(*args, **kwargs)
@@ -67,15 +89,24 @@ def _effect(name: str, old: object) -> object:
 
 
 def _system(name: str, old: object) -> object:
-    """A command of the script's in set-up: run once, as its outcome says in each later life. In training it makes a run not resumable."""
+    """A command of the script's in set-up: run once, as its outcome says in each later life.
+    In training it makes a run not resumable."""
     def system(_of: object, *args: object, **kwargs: object) -> int:
         command = kwargs.get("command", *args) if len(args) + len(kwargs) == 1 else None
-        if not isinstance(command, (str, bytes, os.PathLike)) or not (phases.phase or early_log.early) or not early_log.asked(_getframe(1)):
+        if (
+            not isinstance(command, (str, bytes, os.PathLike))
+            or not (phases.phase or early_log.early)
+            or not early_log.asked(_getframe(1))
+        ):
             return old(*args, **kwargs)
         here, told = early_log.mode(name), os.fsdecode(command)
         if not here:
             return old(command)
-        return early_log.how_ended(name, told) if here >= early_log.GHOST else early_log.done(name, told, lambda: old(command))
+        return (
+            early_log.how_ended(name, told)
+            if here >= early_log.GHOST
+            else early_log.done(name, told, lambda: old(command))
+        )
 
     return system
 
@@ -94,8 +125,8 @@ def _patch_shutil(module: object) -> None:
 
 
 def _by_descriptors(module: object, old: object) -> object:
-    """shutil.rmtree goes by descriptors where it finds the system's own functions in `os`. With ours there it would go by names, which
-    is not safe from links."""
+    """shutil.rmtree goes by descriptors where it finds the system's own functions in `os`.
+    With ours there it would go by names, which is not safe from links."""
     import functools
 
     @functools.wraps(old)
@@ -115,7 +146,9 @@ def _patch_safetensors(native: object) -> None:
         return
     old = native.serialize_file
 
-    def serialize_file(_of: object, tensors: object, filename: object, *args: object, **kwargs: object) -> object:
+    def serialize_file(
+        _of: object, tensors: object, filename: object, *args: object, **kwargs: object
+    ) -> object:
         wrote.note(filename)
         if not phases.here():
             return _aside(lambda: old(tensors, filename, *args, **kwargs), filename)
@@ -154,7 +187,8 @@ def _save(old: object) -> object:
 
 
 def _aside(call: object, f: object) -> object:
-    """By another thread, inside a shield, or when recording has stopped: no event, but what was there is kept."""
+    """By another thread, inside a shield, or when recording has stopped:
+    no event, but what was there is kept."""
     if heard is not None and isinstance(f, (str, os.PathLike)):
         heard(os.fspath(f))
     if isinstance(f, (str, os.PathLike)) and (phases.phase or journal.epoch or phases.again):
@@ -166,7 +200,8 @@ def _aside(call: object, f: object) -> object:
 
 
 def _saved(call: object, f: object) -> object:
-    """A writer that opens its file by itself, in C++: as a ghost not called at all; into memory always called."""
+    """A writer that opens its file by itself, in C++: as a ghost not called at all;
+    into memory always called."""
     global pickled
     path = pathways.content(f) if isinstance(f, (str, bytes, os.PathLike)) else None
     if path is None and not any(each.live() is f for each in files_open().opened()):

@@ -1,7 +1,8 @@
-"""What the script writes: real and undoable while recording and in the tail, swallowed in the ghost phase, put back at a resume.
+"""What the script writes: real and undoable while recording and in the tail, swallowed in the ghost phase,
+put back at a resume.
 
-Prints are in streams.py, open() in opening.py, open files in handles.py, bare descriptors in descriptors.py, os.remove and its like in
-effects.py, the way back in journal.py and undo.py; here they come together.
+Prints are in streams.py, open() in opening.py, open files in handles.py, bare descriptors in descriptors.py,
+os.remove and its like in effects.py, the way back in journal.py and undo.py; here they come together.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ _old: set = set()  # images that were there when this life began
 
 
 def install_early() -> None:
-    """Before anything else is imported, so that `from os import remove` gets what can be taken back. Under 1 ms."""
+    """Before anything else is imported,
+    so that `from os import remove` gets what can be taken back. Under 1 ms."""
     phases.on_another_life.append(give_back)
     early_log.begin()
     early_log.replace(builtins, "open", opening.open_, early_log.Of("builtins"))
@@ -33,8 +35,8 @@ def install_early() -> None:
 
 
 def install() -> None:
-    """torch is there, the phase is SETUP: prints, torch.save and the journal too. A life that goes to an image leaves the files as it finds
-    them until it is there (`put_back`)."""
+    """torch is there, the phase is SETUP: prints, torch.save and the journal too.
+    A life that goes to an image leaves the files as it finds them until it is there (`put_back`)."""
     import atexit
 
     from . import audit_hook
@@ -58,7 +60,8 @@ def _let_go() -> None:
 
 
 def _look_ahead() -> None:
-    """Could the files be put back? A ghost reads large ones that the script wrote as they were at the image."""
+    """Could the files be put back? A ghost reads large ones that the
+    script wrote as they were at the image."""
     from . import undo
 
     states = undo.wanted(*_at(phases.target))
@@ -69,7 +72,8 @@ def _look_ahead() -> None:
 
 
 def put_back() -> None:
-    """As a ghost, at the place of the image, with all that was compared equal: the files are now what they were then."""
+    """As a ghost, at the place of the image, with all that was compared equal:
+    the files are now what they were then."""
     if not phases.audit:  # its files are in their place since its start
         from . import as_found
 
@@ -97,7 +101,8 @@ def _at(image: object) -> tuple:
 # ---- at an image, and at the resume
 
 def save(_store: object = None) -> dict:
-    """Everything written is in the files; from here on a new interval of the journal. journal.Impossible: a sentence why not here."""
+    """Everything written is in the files; from here on a new interval of the journal. journal.Impossible:
+    a sentence why not here."""
     from . import foreign_writers
 
     foreign_writers.drain_writers()
@@ -125,7 +130,8 @@ def _refuse(reason: str) -> None:
 
 
 def load(state: dict, _store: object = None) -> None:
-    """As a ghost, at the place of the image: the stand-ins become the files. What does not fit is `outcome.diverged`."""
+    """As a ghost, at the place of the image: the stand-ins become the files.
+    What does not fit is `outcome.diverged`."""
     from ..core import outcome
     from . import foreign_writers
 
@@ -161,8 +167,8 @@ def _sizes(open_files: list) -> dict:
 
 
 def _forget_intervals(number: int) -> None:
-    """Journals older than the oldest image that is needed. An image is written beside training: it belongs to the interval before it was
-    first seen, or to the one before that."""
+    """Journals older than the oldest image that is needed. An image is written beside training:
+    it belongs to the interval before it was first seen, or to the one before that."""
     there = _images()
     for n in [each for each in _first_seen if each not in there]:
         del _first_seen[n]
@@ -173,7 +179,8 @@ def _forget_intervals(number: int) -> None:
 
 
 def _images() -> list:
-    """Those that a start may use and those that an audit uses, in this order: a room is made before its images go."""
+    """Those that a start may use and those that an audit uses, in this order:
+    a room is made before its images go."""
     return store.numbers(phases.folder) + [n for call in images_in_use for n in call()]
 
 

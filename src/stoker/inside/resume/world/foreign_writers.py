@@ -1,4 +1,5 @@
-"""What writes to files without asking us: descriptors and maps that no hook knows, and writers that work in threads of their own."""
+"""What writes to files without asking us: descriptors and maps that no hook knows, and writers that work in
+threads of their own."""
 
 from __future__ import annotations
 
@@ -36,14 +37,21 @@ def drain_writers() -> None:
 
 
 def unknown_writers(known: set) -> None:
-    """Impossible for a file that is open for writing, or mapped writable, by something that we do not know."""
+    """Impossible for a file that is open for writing, or mapped writable,
+    by something that we do not know."""
     standard = {_link(fd) for fd in (0, 1, 2)}
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
         if fd < 3 or fd in known:
             continue
         path = _link(fd)
-        if path is None or path in standard or path.startswith(NO_FILES) or pathways.ours(path) or path in opening.of_libraries:
+        if (
+            path is None
+            or path in standard
+            or path.startswith(NO_FILES)
+            or pathways.ours(path)
+            or path in opening.of_libraries
+        ):
             continue
         if not path.endswith("/lock.mdb") and _writes(fd):  # LMDB locks while it reads
             raise Impossible(words.UNKNOWN_WRITER.format(path=path))
@@ -87,7 +95,10 @@ def _mapped() -> list[str]:
         for line in maps:
             if b"s " in line[:60] and line.split(b" ", 2)[1][1:] in (b"w-s", b"wxs"):
                 path = os.fsdecode(line.split(b" ", 5)[5].strip())
-                if path.startswith("/") and not path.startswith((*NO_FILES, "/SYSV", "/i915", "/drm")) and not (
-                        phases.folder and pathways.ours(path)):
+                if (
+                    path.startswith("/")
+                    and not path.startswith((*NO_FILES, "/SYSV", "/i915", "/drm"))
+                    and not (phases.folder and pathways.ours(path))
+                ):
                     found.append(path)
     return found

@@ -1,5 +1,6 @@
-"""Files that the script has open. While recording they are the real ones, watched at their lowest layer; in the ghost phase they are
-made of the same Python classes over a descriptor of /dev/null that only counts, and that becomes the real file at the resume.
+"""Files that the script has open. While recording they are the real ones, watched at their lowest layer;
+in the ghost phase they are made of the same Python classes over a descriptor of /dev/null that only counts,
+and that becomes the real file at the resume.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ class Handle:
         self.number, self.path, self.place = number, path, place
         self.writes = bool(set("wax+") & set(mode))
         self.text = "b" not in mode
-        self.flags = (os.O_RDWR if "+" in mode else os.O_WRONLY if self.writes else os.O_RDONLY) | (os.O_APPEND if "a" in mode else 0)
+        self.flags = (os.O_RDWR if "+" in mode else os.O_WRONLY if self.writes else os.O_RDONLY) | (
+            os.O_APPEND if "a" in mode else 0
+        )
         self.top, self.raw = ref(f), ref(raw_of(f))
 
     def live(self) -> object:
-        """The object that the script holds, or the layer below it if it holds only that; None when it is closed or gone."""
+        """The object that the script holds, or the layer below it if it holds only that;
+        None when it is closed or gone."""
         top, raw = self.top(), self.raw()
         if raw is None or raw.closed:
             return None
@@ -78,7 +82,8 @@ def opened() -> list[Handle]:
 # ---- while recording
 
 def watch(f: object, path: str, size: int = 0) -> None:
-    """From here on the journal and the log hear of each write to this file before it happens. `size`: that it had at the image."""
+    """From here on the journal and the log hear of each write to this file before it happens. `size`:
+    that it had at the image."""
     raw = raw_of(f)
     if type(raw) is not FileIO:
         return
@@ -115,7 +120,8 @@ def _before_write(path: str, fd: int, edge: list) -> None:
 
 
 def let_go() -> None:
-    """The script is at its end: its files are plain ones again, for Python closes them when little of us is left."""
+    """The script is at its end: its files are plain ones again,
+    for Python closes them when little of us is left."""
     for each in opened():
         raw = each.raw()
         if each.writes and each.place is None and raw is not None:
@@ -124,7 +130,8 @@ def let_go() -> None:
 
 
 def _before_change(path: str, fd: int, edge: list, to: int | None) -> None:
-    """Appending needs nothing more than the size, which the image or the journal knows; a change of what was there needs a copy."""
+    """Appending needs nothing more than the size, which the image or the journal knows;
+    a change of what was there needs a copy."""
     try:
         if edge[0] != journal.epoch:
             edge[:] = journal.epoch, journal.size_of(path)
@@ -157,8 +164,8 @@ def _watch_reads(raw: object, there: object, path: str) -> None:
 # ---- as a ghost
 
 def stand_in(path: object, mode: str, size: int, layers: tuple) -> tuple:
-    """(file object like the one open() gives, its Place): what is written to it goes nowhere. `size`: of the file when it was opened;
-    `layers`: buffering, encoding, errors, newline."""
+    """(file object like the one open() gives, its Place): what is written to it goes nowhere. `size`:
+    of the file when it was opened; `layers`: buffering, encoding, errors, newline."""
     buffering, encoding, errors, newline = layers
     fd = _nowhere(path, mode)
     raw = FileIO(fd, mode.replace("b", "").replace("t", "").replace("x", "w").replace("U", ""), closefd=True)
@@ -177,12 +184,15 @@ def stand_in(path: object, mode: str, size: int, layers: tuple) -> tuple:
 
 
 def _nowhere(path: object, mode: str) -> int:
-    """A descriptor for what is written nowhere. A new file that may be read, too, may be mapped into memory (`numpy.memmap`): it is one
-    on the same disk that has no name."""
+    """A descriptor for what is written nowhere.
+    A new file that may be read, too, may be mapped into memory (`numpy.memmap`):
+    it is one on the same disk that has no name."""
     if set("wx") & set(mode) and "+" in mode:
         before, phases.depth = phases.depth, 1  # it is us who open it
         try:
-            return _real_open_fd(os.path.dirname(os.path.abspath(path)), os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            return _real_open_fd(
+                os.path.dirname(os.path.abspath(path)), os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600
+            )
         except OSError:  # of a file system that has no such
             pass
         finally:
@@ -239,15 +249,25 @@ def save() -> list:
             there = os.fstat(raw.fileno())
             if there.st_nlink == 0 or not _same(each.path, there):
                 raise journal.Impossible(words.FILE_GONE.format(path=each.path))
-            found.append((each.number, each.path, True, os.lseek(raw.fileno(), 0, os.SEEK_CUR), there.st_size, there.st_mtime_ns))
+            found.append(
+                (
+                    each.number,
+                    each.path,
+                    True,
+                    os.lseek(raw.fileno(), 0, os.SEEK_CUR),
+                    there.st_size,
+                    there.st_mtime_ns,
+                )
+            )
         else:
             found.append((each.number, each.path, False, _where(f), *_marks(each)))
     return found
 
 
 def _marks(each: Handle) -> tuple:
-    """(size, mtime_ns) of a file that was opened in training and may be read on; (0, 0) for what is judged elsewhere: inputs of set-up by
-    their content, the script's own files by the journal."""
+    """(size, mtime_ns) of a file that was opened in training and may be read on;
+    (0, 0) for what is judged elsewhere: inputs of set-up by their content,
+    the script's own files by the journal."""
     if each.path.startswith(pathways.NOT_FILES) or each.path in inputs or each.path in written:
         return 0, 0
     there = os.fstat(each.raw().fileno())
@@ -263,7 +283,8 @@ def _same(path: str, there: os.stat_result) -> bool:
 
 
 def _where(f: object) -> object:
-    """The position in a file that is read: as tell() says it, or, where a text file does not tell, that of the layers below."""
+    """The position in a file that is read: as tell() says it, or, where a text file does not tell, that of
+    the layers below."""
     try:
         return f.tell()
     except (OSError, ValueError):
@@ -307,7 +328,9 @@ def _become_real(each: Handle, offset: int, size: int) -> None:
     fd = _real_open_fd(each.path, each.flags | os.O_CLOEXEC)
     try:
         if os.fstat(fd).st_size != size:
-            raise journal.Impossible(words.FILE_SIZE.format(path=each.path, then=size, now=os.fstat(fd).st_size))
+            raise journal.Impossible(
+                words.FILE_SIZE.format(path=each.path, then=size, now=os.fstat(fd).st_size)
+            )
         os.lseek(fd, offset, os.SEEK_SET)
         _dup2(fd, raw.fileno(), False)
     finally:
@@ -322,8 +345,9 @@ def _become_real(each: Handle, offset: int, size: int) -> None:
 
 
 def _remembers(f: object, flags: int) -> bool:
-    """Whether a text file knows by what was written to it how to go on: a mark at the beginning, a place to read at. Forwards and data
-    sets, which a ghost does not call, may have written more than it has."""
+    """Whether a text file knows by what was written to it how to go on:
+    a mark at the beginning, a place to read at.
+    Forwards and data sets, which a ghost does not call, may have written more than it has."""
     word = f.encoding.lower().replace("_", "-")
     return bool(flags & os.O_RDWR) or word in _MARKED or word.startswith("iso-2022")
 

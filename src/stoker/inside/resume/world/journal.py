@@ -1,8 +1,12 @@
-"""The undo journal: what each file of the user's was like at the last images, kept before it is changed, so that it can be put back.
+"""The undo journal: what each file of the user's was like at the last images, kept before it is changed, so
+that it can be put back.
 
-One folder an image interval, `undo/<epoch>/`: `journal` (length, CRC-32, marshalled (path, state), in order) and `keep/` with contents.
-Of a path only its state at the image counts, so only its first change after an image is written down, and undoing twice is harmless.
-A life that goes to an image begins one more interval before it puts files back: there the files are as they were found, at the kill.
+One folder an image interval, `undo/<epoch>/`:
+`journal` (length, CRC-32, marshalled (path, state), in order) and `keep/` with contents.
+Of a path only its state at the image counts, so only its first change after an image is written down, and
+undoing twice is harmless.
+A life that goes to an image begins one more interval before it puts files back:
+there the files are as they were found, at the kill.
 """
 
 from __future__ import annotations
@@ -26,12 +30,19 @@ KEEP_MAX = int(os.environ.get("STOKER_UNDO_CAP") or 8 << 30)  # bytes of copies 
 TREE_MAX = 10_000
 SYNC_SHARE = 0.005  # of the time is spent on waiting for the disk; copies are waited for always
 _HEAD = 8  # bytes: length and CRC-32
-_real_listdir, _real_stat, _real_lstat, _real_open, _real_replace = os.listdir, os.stat, os.lstat, os.open, os.replace
+_real_listdir, _real_stat, _real_lstat, _real_open, _real_replace = (
+    os.listdir,
+    os.stat,
+    os.lstat,
+    os.open,
+    os.replace,
+)
 _clock = time.monotonic
 
 at_kill = False  # this interval began with the files as a life that goes to an image found them
 on_break = None  # called with the reason, in the place of giving up older images; does not return
-epoch = 0  # the interval that began with the newest image; 0 before the first one: nothing can be put back to there
+# the interval that began with the newest image; 0 before the first one: nothing can be put back to there
+epoch = 0
 _states: dict = {}
 _fd = -1
 _kept = 0
@@ -49,7 +60,8 @@ class Impossible(Exception):
 # ---- keeping
 
 def begin(number: int, found: bool = False) -> None:
-    """An image is being taken: from here on a new interval counts. `found`: no image, but files as they were found at a resume."""
+    """An image is being taken: from here on a new interval counts. `found`:
+    no image, but files as they were found at a resume."""
     global at_kill, epoch, _fd, _kept, _kept_bytes
     if phases.audit:  # what it changes is in its room, and nobody will want it back
         return
@@ -66,7 +78,8 @@ def begin(number: int, found: bool = False) -> None:
 
 
 def _lay(number: int) -> None:
-    """The folder of an interval, whole or absent: one without a journal would say that nothing can be put back."""
+    """The folder of an interval, whole or absent:
+    one without a journal would say that nothing can be put back."""
     beside = _folder(f"new-{number}")
     own.make(_undo())
     own.remove(_folder(number))  # no folder
@@ -109,13 +122,15 @@ def give_up(reason: str) -> None:
 
 
 def keep(path: str, how: int) -> None:
-    """As touch, but it says what went wrong: Impossible, OSError. Only once `sync_notes` came back is it sure on the disk."""
+    """As touch, but it says what went wrong: Impossible, OSError.
+    Only once `sync_notes` came back is it sure on the disk."""
     with _lock:
         _touch(path, how)
 
 
 def keep_end(path: str, begin_at: int) -> None:
-    """The file `path` is about to be cut to `begin_at` bytes: keep what is behind them. Impossible, OSError."""
+    """The file `path` is about to be cut to `begin_at` bytes: keep what is behind them.
+    Impossible, OSError."""
     global _kept
     with _lock:
         now = _real_lstat(path)
@@ -129,7 +144,8 @@ def keep_end(path: str, begin_at: int) -> None:
 
 
 def touch(path: str, how: int) -> None:
-    """Keep what `path` (absolute, its folders without symbolic links) was like at the newest image, before it is changed. Never raises."""
+    """Keep what `path` (absolute, its folders without symbolic links) was like at the newest image, before it
+    is changed. Never raises."""
     if not epoch or phases.undo_broken or get_ident() in _busy or pathways.ours(path):
         return
     _busy.add(get_ident())
@@ -143,7 +159,8 @@ def touch(path: str, how: int) -> None:
 
 
 def change(fd: int) -> None:
-    """As touch, before an open file is changed in place; it may have another name by now than the one it was opened by. Never raises."""
+    """As touch, before an open file is changed in place;
+    it may have another name by now than the one it was opened by. Never raises."""
     if not epoch or phases.undo_broken or get_ident() in _busy:
         return
     path = "?"
@@ -170,7 +187,8 @@ def size_of(path: str) -> int:
 
 
 def known_sizes(sizes: dict) -> None:
-    """path -> (bytes, mtime_ns) of the files that are open at the image: the image itself says how large they were."""
+    """path -> (bytes, mtime_ns) of the files that are open at the image:
+    the image itself says how large they were."""
     for path, (size, mtime) in sizes.items():
         _states[path] = (SIZE, size, None, mtime)
 
@@ -257,7 +275,12 @@ def _touch_tree(path: str) -> None:
             inner = os.path.join(here, name)
             if inner not in _states:
                 now = _real_lstat(inner)
-                _note(inner, (LINK, os.readlink(inner), now.st_mtime_ns) if stat.S_ISLNK(now.st_mode) else _folder_state(now))
+                _note(
+                    inner,
+                    (LINK, os.readlink(inner), now.st_mtime_ns)
+                    if stat.S_ISLNK(now.st_mode)
+                    else _folder_state(now),
+                )
 
 
 def _keep(path: str, now: os.stat_result, how: int) -> str:
@@ -269,7 +292,13 @@ def _keep(path: str, now: os.stat_result, how: int) -> str:
         target = f"{keep}/{name}"
         if how == REPLACE and (at_kill or now.st_nlink == 1) and _linked(path, target):
             return name
-        if how == TRUNCATE and now.st_size > SMALL and now.st_nlink == 1 and not _in_use(now) and _moved(path, now, target):
+        if (
+            how == TRUNCATE
+            and now.st_size > SMALL
+            and now.st_nlink == 1
+            and not _in_use(now)
+            and _moved(path, now, target)
+        ):
             return name
         _copy_room(path, now.st_size)
         copies.copy(path, target)
@@ -338,7 +367,8 @@ def _in_use(now: os.stat_result) -> bool:
 
 
 def _part_from_keeps(now: os.stat_result) -> None:
-    """The file that is about to be overwritten is, by a link, also what was kept under another path: the kept one becomes a copy."""
+    """The file that is about to be overwritten is, by a link, also what was kept under another path:
+    the kept one becomes a copy."""
     for number in epochs():
         with _keeps(number) as folder:
             for name in _real_listdir(folder):
@@ -352,7 +382,8 @@ def _part_from_keeps(now: os.stat_result) -> None:
 
 
 def _note(path: str, state: tuple, sure: bool = False) -> None:
-    """Written down, and on the disk, before the change; where changes come thick and fast, the waiting is capped."""
+    """Written down, and on the disk, before the change;
+    where changes come thick and fast, the waiting is capped."""
     global _waited
     body = marshal.dumps((path, state))
     data = _head(body) + body
@@ -372,10 +403,15 @@ def _head(body: bytes) -> bytes:
 
 
 def _break(path: str, error: Exception) -> None:
-    """What is needed to put this file back cannot be kept: images up to now are of no use; the user's write goes on."""
+    """What is needed to put this file back cannot be kept: images up to now are of no use;
+    the user's write goes on."""
     if on_break is not None:
-        on_break(str(error) if isinstance(error, Impossible) else words.UNDO_FAILED.format(path=path, error=error))
-    phases.undo_broken = str(error) if isinstance(error, Impossible) else words.UNDO_FAILED.format(path=path, error=error)
+        on_break(
+            str(error) if isinstance(error, Impossible) else words.UNDO_FAILED.format(path=path, error=error)
+        )
+    phases.undo_broken = (
+        str(error) if isinstance(error, Impossible) else words.UNDO_FAILED.format(path=path, error=error)
+    )
     try:
         with own.Folder(_folder(epoch)) as here:
             _real_replace(f"{here}/journal", f"{here}/broken")
@@ -433,7 +469,8 @@ def drop(number: int) -> None:
 
 
 def read(number: int) -> dict:
-    """path -> state at the image that began this interval; a torn last record was never followed by its change."""
+    """path -> state at the image that began this interval;
+    a torn last record was never followed by its change."""
     folder = _folder(number)
     try:
         why = own.read(os.path.join(folder, "broken"), 2000)
@@ -461,7 +498,8 @@ def read(number: int) -> dict:
 
 
 def states_at(number: int) -> dict:
-    """path -> what it was like at the image with which interval `number` began, over all intervals since. Impossible says why not."""
+    """path -> what it was like at the image with which interval `number` began, over all intervals since.
+    Impossible says why not."""
     found: dict = {}
     if number not in epochs():
         raise Impossible(words.UNDO_GONE)
@@ -487,7 +525,10 @@ def content(path: str, state: tuple) -> list[tuple[str, int]]:
     """[(file, how many of its first bytes)] that one after the other are what a file held in this state."""
     if state[0] == END:
         return _first([(path, state[2]), (state[1], state[3] - state[2])], state[-3])
-    return _first({SIZE: [(path, state[-3])], KEEP: [(state[1], state[-3])], PARTS: state[1]}.get(state[0], ()), state[-3])
+    return _first(
+        {SIZE: [(path, state[-3])], KEEP: [(state[1], state[-3])], PARTS: state[1]}.get(state[0], ()),
+        state[-3],
+    )
 
 
 def _first(parts: list, size: int) -> list[tuple[str, int]]:

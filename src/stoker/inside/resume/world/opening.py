@@ -1,5 +1,5 @@
-"""open(): what is written is real and watched while recording, a stand-in as a ghost; what the script reads of its own writing says the
-same in each life.
+"""open(): what is written is real and watched while recording, a stand-in as a ghost;
+what the script reads of its own writing says the same in each life.
 """
 
 from __future__ import annotations
@@ -18,16 +18,22 @@ from .known_files import inputs, written
 _getframe = early_log.frame
 _real_open, _real_os_open = io.open, os.open
 _MISSING = object()
-OWN_MAX = 1 << 20  # bytes: a file of its own that the script reads back is kept in the log up to here; larger ones must not change
+# bytes: a file of its own that the script reads back is kept in the log up to here;
+# larger ones must not change
+OWN_MAX = 1 << 20
 WORTH_KNOWING, KNOWN_MAX = 1 << 12, 16 << 20  # bytes of such a file, and of all that are known by heart
 INPUTS_MAX = 4096
 of_libraries: set = set()  # files that a library writes for a program of its own, other ones in each life
 read_back: dict = {}  # large ones of those that it read again: path -> (size, mtime_ns)
-at_image: dict = {}  # path -> (file with its content, size, mtime_ns) of what is to be put back at the image that this life goes to
+# path -> (file with its content, size,
+# mtime_ns) of what is to be put back at the image that this life goes to
+at_image: dict = {}
 _known: dict = {}  # path -> what a file of its own held when the script read it last, the latest at the end
 handles = None  # imported with the first file
-read_again = False  # inside a loader whose data a life that comes back reads again from the beginning: files too
-_within: list = []  # (call, weak reference, [how often it went to a place]): files opened for reading where a ghost does not come
+# inside a loader whose data a life that comes back reads again from the beginning: files too
+read_again = False
+# (call, weak reference, [how often it went to a place]): files opened for reading where a ghost does not come
+_within: list = []
 
 
 class _Call:
@@ -45,7 +51,10 @@ class _Call:
     def layers(self) -> tuple:
         """buffering, encoding, errors, newline."""
         names = ("buffering", "encoding", "errors", "newline")
-        return tuple(self.args[i] if i < len(self.args) else self.kwargs.get(name, None if i else -1) for i, name in enumerate(names))
+        return tuple(
+            self.args[i] if i < len(self.args) else self.kwargs.get(name, None if i else -1)
+            for i, name in enumerate(names)
+        )
 
 
 def open_(_of: object, file: object = _MISSING, mode: str = "r", *args: object, **kwargs: object) -> object:
@@ -56,7 +65,11 @@ def open_(_of: object, file: object = _MISSING, mode: str = "r", *args: object, 
         wrote.note(file)
     if not (phases.phase or early_log.early or phases.again):
         return _real_open(file, mode, *args, **kwargs)
-    if (isinstance(file, int) or kwargs.get("opener")) and isinstance(mode, str) and not set("wax+").isdisjoint(mode):
+    if (
+        (isinstance(file, int) or kwargs.get("opener"))
+        and isinstance(mode, str)
+        and not set("wax+").isdisjoint(mode)
+    ):
         return _of_number(file, mode, args, kwargs)  # an opener opens by os.open(), as those of tempfile do
     caller = _getframe(1)
     if not _names_a_file(file) or not isinstance(mode, str):
@@ -84,7 +97,8 @@ def _names_a_file(file: object) -> bool:
 
 
 def _of_number(file: object, mode: str, args: tuple, kwargs: dict) -> object:
-    """A descriptor, or something below /dev or /proc: where it leads to what the script prints on, nobody could hold that back."""
+    """A descriptor, or something below /dev or /proc:
+    where it leads to what the script prints on, nobody could hold that back."""
     f = _real_open(file, mode, *args, **kwargs)
     if streams.leads_to(f.fileno()):
         streams.another_door()
@@ -95,7 +109,8 @@ early_log.through.update((open_.__code__, _of_number.__code__))
 
 
 def _aside(call: _Call) -> object:
-    """By another thread, or inside a shield: no event; as a ghost, another thread writes nowhere, nor does what runs again."""
+    """By another thread, or inside a shield: no event;
+    as a ghost, another thread writes nowhere, nor does what runs again."""
     if early_log.ghosting() and (get_ident() != phases.main or phases.again):
         f, _ = files_open().stand_in(call.file, call.mode, 0, call.layers())
         handles.stray(f)
@@ -134,13 +149,17 @@ def _to_write(call: _Call) -> object:
 
 
 def _to_read(call: _Call) -> object:
-    """A file that the script wrote, or one that the kernel makes up, must say what it said in the first life; an input is only opened."""
+    """A file that the script wrote, or one that the kernel makes up, must say what it said in the first life;
+    an input is only opened."""
     if phases.depth and not (read_again or phases.again) and phases.phase and get_ident() == phases.main:
         return _note_within(call)
     made_up = call.path.startswith(pathways.NOT_FILES)
-    if (call.path.startswith("/dev/") and not call.path.startswith("/dev/shm/")) or (not made_up and pathways.ours(call.path)):
+    if (call.path.startswith("/dev/") and not call.path.startswith("/dev/shm/")) or (
+        not made_up and pathways.ours(call.path)
+    ):
         return call.real()
-    here = early_log.mode("read")  # asked last: before torch is there, a life that asks for what was not recorded has left its way
+    # asked last: before torch is there, a life that asks for what was not recorded has left its way
+    here = early_log.mode("read")
     if not here:
         return call.real()
     if here == early_log.GHOST or (here == early_log.TAIL and made_up):
@@ -178,7 +197,8 @@ def _note_input(path: str, f: object) -> None:
 
 
 def _note_within(call: _Call) -> object:
-    """Opened by a forward or a data set that a ghost does not call: where it stands in the file no life could learn."""
+    """Opened by a forward or a data set that a ghost does not call:
+    where it stands in the file no life could learn."""
     f = call.real()
     _keep_within(call, f, 0)
     return f
@@ -198,9 +218,14 @@ def _keep_within(call: _Call, f: object, begin: int) -> None:
 
 
 def opened_within(thing: object) -> _Call | None:
-    """How a file was opened that a forward or a data set has opened to read, and that the script does not write meanwhile."""
+    """How a file was opened that a forward or a data set has opened to read, and that the script does not
+    write meanwhile."""
     found = next((call for call, there, _ in _within if there() is thing), None)
-    writers = [each for each in handles.opened() if each.writes] if handles is not None and found is not None else []
+    writers = (
+        [each for each in handles.opened() if each.writes]
+        if handles is not None and found is not None
+        else []
+    )
     return None if any(each.path == found.path for each in writers) else found
 
 
@@ -219,7 +244,8 @@ def _live(each: tuple) -> object:
 
 
 def read_on() -> str:
-    """The path of one of those that are still open, and read without being told where: the next life would begin at its start. Else ""."""
+    """The path of one of those that are still open, and read without being told where:
+    the next life would begin at its start. Else ""."""
     for each in _within:
         call, _, (sought,) = each
         f = _live(each)
@@ -232,8 +258,8 @@ def read_on() -> str:
 
 
 def _told(path: str, made_up: bool) -> object:
-    """None for an input; (path, bytes) of what must be the same when it is read again, (path, True) where that is what it held the last
-    time; (path, None, size) if it is too much."""
+    """None for an input; (path, bytes) of what must be the same when it is read again, (path, True) where
+    that is what it held the last time; (path, None, size) if it is too much."""
     if not made_up and path not in written:
         return None
     with _real_open(path, "rb") as f:
@@ -248,8 +274,9 @@ def _told(path: str, made_up: bool) -> object:
 
 
 def _as_known(path: str, data: bytes) -> bool:
-    """Whether it held that when it was read last. A loop that maps a file of its own anew for each batch does not fill the log. Each life
-    goes by the same reads, and so knows and forgets the same."""
+    """Whether it held that when it was read last.
+    A loop that maps a file of its own anew for each batch does not fill the log.
+    Each life goes by the same reads, and so knows and forgets the same."""
     if len(data) < WORTH_KNOWING:
         return False
     same = _known.pop(path, None) == data
@@ -322,20 +349,28 @@ def files_open() -> object:
     return handles
 
 
-def os_open(_of: object, path: object = _MISSING, flags: int = _MISSING, *args: object, **kwargs: object) -> int:
+def os_open(
+    _of: object, path: object = _MISSING, flags: int = _MISSING, *args: object, **kwargs: object
+) -> int:
     """In the place of os.open()."""
     if flags is _MISSING or len(args) > 2:
         return _real_os_open(*(each for each in (path, flags) if each is not _MISSING), *args, **kwargs)
     if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR) and not kwargs.get("dir_fd"):
         wrote.note(path)
-    none_of_ours = not (phases.phase or early_log.early or phases.again) or not flags & (os.O_WRONLY | os.O_RDWR)
+    none_of_ours = not (phases.phase or early_log.early or phases.again) or not flags & (
+        os.O_WRONLY | os.O_RDWR
+    )
     if none_of_ours or not early_log.asked(_getframe(1), early_log.LIBRARY):
         return _real_os_open(path, flags, *args, **kwargs)
     target = pathways.content(path)
     if pathways.ours(target):
         return _real_os_open(path, flags, *args, **kwargs)
     if get_ident() != phases.main or phases.again:
-        return _real_os_open("/dev/null", os.O_RDWR | os.O_CLOEXEC) if early_log.ghosting() else _real_os_open(path, flags, *args, **kwargs)
+        return (
+            _real_os_open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+            if early_log.ghosting()
+            else _real_os_open(path, flags, *args, **kwargs)
+        )
     here = early_log.mode("os.open")
     if not here:
         return _real_os_open(path, flags, *args, **kwargs)

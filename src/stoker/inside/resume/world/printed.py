@@ -1,8 +1,9 @@
-"""Where the log of a run stands at an image, so that the logs of all lives make one text without gap or double.
+"""Where the log of a run stands at an image,
+so that the logs of all lives make one text without gap or double.
 
-Everything that reaches the run's standard output counts, also what children print, or a shell around the script. The bytes
-are in the log's file or still in the pipe in front of it. What is still in a terminal nobody can ask: there the log is waited for, until
-it holds what was printed last.
+Everything that reaches the run's standard output counts, also what children print, or a shell around the
+script. The bytes are in the log's file or still in the pipe in front of it.
+What is still in a terminal nobody can ask: there the log is waited for, until it holds what was printed last.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _OTHERS = 1 << 12  # bytes that others may have printed since
 
 
 def place() -> list:
-    """`[attempt, bytes of out.log, bytes of err.log or None]` as of now; [] where that cannot be known. What the script
-    printed is flushed, since the next life prints nothing of what came before."""
+    """`[attempt, bytes of out.log, bytes of err.log or None]` as of now; [] where that cannot be known.
+    What the script printed is flushed, since the next life prints nothing of what came before."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -32,21 +33,34 @@ def place() -> list:
     if not folder or not phases.attempt:
         return []
     logs = os.path.join(folder, "attempts", str(phases.attempt))
-    out, err = (_bytes(fd, os.path.join(logs, name), os.path.join(logs, "moves")) for fd, name in ((1, "out.log"), (2, "err.log")))
+    out, err = (
+        _bytes(fd, os.path.join(logs, name), os.path.join(logs, "moves"))
+        for fd, name in ((1, "out.log"), (2, "err.log"))
+    )
     return [] if out is None else [phases.attempt, out, err]
 
 
 def told(lives: list, image_place: object) -> list:
-    """`lives` of state.json with this life: it goes on behind `image_place`, or begins anew where that is None."""
+    """`lives` of state.json with this life: it goes on behind `image_place`,
+    or begins anew where that is None."""
     known = [each for each in lives if each.get("attempt") != phases.attempt]
     if not image_place:
         return [*known, {"attempt": phases.attempt, "from": 0, "out_bytes": 0}]
-    return [*known, {"attempt": phases.attempt, "from": image_place[0], "out_bytes": image_place[1], "err_bytes": image_place[2]}]
+    return [
+        *known,
+        {
+            "attempt": phases.attempt,
+            "from": image_place[0],
+            "out_bytes": image_place[1],
+            "err_bytes": image_place[2],
+        },
+    ]
 
 
 def _bytes(fd: int, path: str, moves: str) -> int | None:
-    """What was printed on a pipe, or on a terminal as standard output, so far; None if this is neither. What the reader has taken out and
-    not written yet would be missed: `moves` holds an odd number then, and another one afterwards. Impossible: it does not come to rest."""
+    """What was printed on a pipe, or on a terminal as standard output, so far; None if this is neither.
+    What the reader has taken out and not written yet would be missed:
+    `moves` holds an odd number then, and another one afterwards. Impossible: it does not come to rest."""
     import fcntl
     import termios
     try:

@@ -1,4 +1,5 @@
-"""Programs that set-up runs to their end by `subprocess.run` and what is made of it: run once, as their outcome says in each later life.
+"""Programs that set-up runs to their end by `subprocess.run` and what is made of it:
+run once, as their outcome says in each later life.
 Those with a long output run again, as do those that it starts by `Popen`.
 """
 
@@ -37,7 +38,8 @@ def _run(module: object, old: object) -> object:
             except module.CalledProcessError as e:
                 failed.append(e)
                 told = [e.returncode, e.stdout, e.stderr]
-            return tuple(told) if sum(map(len, filter(None, told[1:]))) <= LONG else told  # a list stands in no log
+            # a list stands in no log
+            return tuple(told) if sum(map(len, filter(None, told[1:]))) <= LONG else told
 
         told = _asked(module, _getframe(1), args, kwargs)
         if told is None:
@@ -54,7 +56,11 @@ def _run(module: object, old: object) -> object:
 def _call(module: object, old: object) -> object:
     def call(_of: object, *args: object, **kwargs: object) -> int:
         told = _asked(module, _getframe(1), args, kwargs)
-        return old(*args, **kwargs) if told is None else _once("subprocess.call", told, lambda: old(*args, **kwargs))
+        return (
+            old(*args, **kwargs)
+            if told is None
+            else _once("subprocess.call", told, lambda: old(*args, **kwargs))
+        )
     return call
 
 
@@ -69,7 +75,8 @@ def _once(name: str, told: object, run: object) -> object:
 
 
 def _asked(module: object, frame: object, args: tuple, kwargs: dict) -> object:
-    """The words of a program that the script, or a library of its own, wants to run here; None: none of our business."""
+    """The words of a program that the script, or a library of its own, wants to run here; None:
+    none of our business."""
     if not (phases.phase or early_log.early):
         return None
     while frame is not None and frame.f_globals is vars(module):  # check_output, check_call and the like
@@ -78,7 +85,9 @@ def _asked(module: object, frame: object, args: tuple, kwargs: dict) -> object:
         return None
     command = _command(args, kwargs)
     try:
-        return tuple(map(os.fsdecode, command)) if isinstance(command, (list, tuple)) else os.fsdecode(command)
+        return (
+            tuple(map(os.fsdecode, command)) if isinstance(command, (list, tuple)) else os.fsdecode(command)
+        )
     except TypeError:  # words that are read only once; or none, and then the error is Python's own
         return None
 

@@ -1,7 +1,9 @@
-"""The global random numbers of Python and numpy: a ghost skips the library's draws, so the script's own draws after them would differ.
+"""The global random numbers of Python and numpy:
+a ghost skips the library's draws, so the script's own draws after them would differ.
 
-Seen from the ways into and out of shields: when the script draws after a shielded call drew, the state in between goes into the log as a
-note to that call's event; the ghost puts it back there. Where only the library draws, or only the script, nothing is logged.
+Seen from the ways into and out of shields: when the script draws after a shielded call drew, the state in
+between goes into the log as a note to that call's event; the ghost puts it back there.
+Where only the library draws, or only the script, nothing is logged.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ def _look() -> tuple:
 
 
 def start(which: str) -> None:
-    """A generator has just come to be: a life that goes to an image begins with the state of the first life, any other keeps its own."""
+    """A generator has just come to be: a life that goes to an image begins with the state of the first life,
+    any other keeps its own."""
     recorded = _recorded().get(which)
     if recorded is not None:
         _SET[which](recorded)
@@ -78,7 +81,11 @@ def _recorded() -> dict:
 
 
 _GET = {"python": internals.python_rng, "numpy": internals.numpy_rng, "torch": internals.torch_rng}
-_SET = {"python": internals.set_python_rng, "numpy": internals.set_numpy_rng, "torch": internals.set_torch_rng}
+_SET = {
+    "python": internals.set_python_rng,
+    "numpy": internals.set_numpy_rng,
+    "torch": internals.set_torch_rng,
+}
 
 
 def install() -> None:
@@ -96,7 +103,8 @@ def install() -> None:
 
 
 def _begin() -> None:
-    """No longer a ghost, or never one. Until somebody draws, it is enough to ask at each way out of a shield."""
+    """No longer a ghost, or never one. Until somebody draws,
+    it is enough to ask at each way out of a shield."""
     if _leave_as_ghost in phases.on_leave:
         phases.on_leave.remove(_leave_as_ghost)
     if _pending is None:
@@ -106,15 +114,17 @@ def _begin() -> None:
 
 
 def _look_closely() -> None:
-    """From here on it is told who draws, by a look on the way in too. The way out that has just found it comes to `_leave` without one, and
-    takes it for the library: if it was the script, the ghost finds the same where it puts this state back."""
+    """From here on it is told who draws, by a look on the way in too.
+    The way out that has just found it comes to `_leave` without one, and takes it for the library:
+    if it was the script, the ghost finds the same where it puts this state back."""
     phases.look, phases.seen = tuple, ()
     phases.on_enter.append(_enter)
     phases.on_leave.append(_leave)
 
 
 def save() -> object:
-    """What belongs into an image: a state in waiting. If the script has drawn after it, the ghost needs it before it comes here."""
+    """What belongs into an image: a state in waiting.
+    If the script has drawn after it, the ghost needs it before it comes here."""
     global _pending
     if _pending is not None and _look() != _outside:
         phases.log.note(*_pending)

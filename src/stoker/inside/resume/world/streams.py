@@ -1,5 +1,6 @@
-"""What the script prints: counted and hashed while recording, swallowed in the ghost phase, held back in the tail until it is known to be
-right. The streams stay the objects that Python made; only their `write` and `flush` are ours, from the import of torch on.
+"""What the script prints: counted and hashed while recording, swallowed in the ghost phase, held back in the
+tail until it is known to be right. The streams stay the objects that Python made;
+only their `write` and `flush` are ours, from the import of torch on.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _doors: list = []  # not empty: there is another way to what is printed on
 
 
 def install_early() -> None:
-    """A life that begins as a ghost must not print again what it printed before torch was there; any other one costs nothing yet."""
+    """A life that begins as a ghost must not print again what it printed before torch was there;
+    any other one costs nothing yet."""
     if early_log.early == early_log.GHOST:
         from ...entry import imports
 
@@ -36,7 +38,8 @@ def install_early() -> None:
 
 
 def install() -> None:
-    """Take over stdout and stderr, and what they were when Python began, for a script may have put something of its own around that."""
+    """Take over stdout and stderr, and what they were when Python began, for a script may have put something
+    of its own around that."""
     for which, both in enumerate(((sys.__stdout__, sys.stdout), (sys.__stderr__, sys.stderr))):
         for stream in both:
             if not any(stream is each for each in _patched):
@@ -61,7 +64,8 @@ def _silence_popen(module: object) -> None:
 
 
 def leads_to(fd: int) -> bool:
-    """Whether a descriptor is one more way to standard output or error. What is not open leads nowhere, nor does /dev/null."""
+    """Whether a descriptor is one more way to standard output or error.
+    What is not open leads nowhere, nor does /dev/null."""
     try:
         there = _fstat(fd)
         if _samestat(there, _stat(os.devnull)):
@@ -88,7 +92,8 @@ def another_door() -> None:
 
 
 def save() -> tuple:
-    """(hash over what was printed on stdout, characters there, characters on stderr); both streams are flushed."""
+    """(hash over what was printed on stdout, characters there, characters on stderr);
+    both streams are flushed."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -120,10 +125,16 @@ def drop() -> None:
 
 
 def let_go() -> None:
-    """The script is at its end: the streams are Python's own again, for it uses them when little of us is left."""
+    """The script is at its end: the streams are Python's own again,
+    for it uses them when little of us is left."""
     for stream in _patched:
         below = stream.buffer
-        for layer, name in ((stream, "write"), (stream, "flush"), (below, "write"), (getattr(below, "raw", below), "write")):
+        for layer, name in (
+            (stream, "write"),
+            (stream, "flush"),
+            (below, "write"),
+            (getattr(below, "raw", below), "write"),
+        ):
             layer.__dict__.pop(name, None)
     _patched.clear()
 

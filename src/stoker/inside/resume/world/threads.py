@@ -1,7 +1,9 @@
-"""Threads beside the training. One of the script's own is no obstacle if its code can be read to the end and does nothing but wait,
-take from queues and send to sockets: it reads what it likes and writes nothing that the training could see. All its instructions, those of
-the functions that it calls, and all that it can reach are looked at before it runs; what is not in the tables below is an obstacle. What it
-takes out of a queue cannot be foreseen: while it runs, each call that its code makes is looked at as well.
+"""Threads beside the training. One of the script's own is no obstacle if its code can be read to the end and
+does nothing but wait, take from queues and send to sockets:
+it reads what it likes and writes nothing that the training could see.
+All its instructions, those of the functions that it calls, and all that it can reach are looked at before it
+runs; what is not in the tables below is an obstacle. What it takes out of a queue cannot be foreseen:
+while it runs, each call that its code makes is looked at as well.
 """
 
 from __future__ import annotations
@@ -17,17 +19,33 @@ from ...looks import isinstance
 from ..core import leaves
 from ..core.leaves import PLAIN
 
-SENDERS = ("wandb", "opentelemetry", "prometheus_client")  # libraries whose threads and programs only send what the script has told them
+# libraries whose threads and programs only send what the script has told them
+SENDERS = ("wandb", "opentelemetry", "prometheus_client")
 _MODULES = frozenset("time json struct socket queue threading".split())
-_WORDS = frozenset("""
-    AF_INET AF_INET6 Empty SOCK_DGRAM SOCK_STREAM close connect create_connection decode dumps encode error format get get_nowait is_set
-    join monotonic pack perf_counter send sendall sendto settimeout shutdown sleep socket split strip time timeout wait
-""".split())  # attributes and methods, of whatever
+_WORDS = frozenset(
+    """
+    AF_INET AF_INET6 Empty SOCK_DGRAM SOCK_STREAM close connect create_connection decode dumps encode error
+    format get get_nowait is_set join monotonic pack perf_counter send sendall sendto settimeout shutdown
+    sleep socket split strip time timeout wait
+""".split()
+)  # attributes and methods, of whatever
 _BUILTINS = frozenset("abs bool bytes float int isinstance len max min range repr round str tuple".split())
 _WAITED_FOR = (threading.Event, queue.Queue, queue.LifoQueue, queue.SimpleQueue)
 _CALLED = frozenset("threading queue socket json struct _weakrefset".split())  # parts of the standard library
-_HELD = (str, bytes, int, float, bool, tuple, type(None), type, types.ModuleType)  # whose methods in C change nothing
-_NOT_READ = ("GET_ITER", "FOR_ITER", "GET_AITER", "GET_YIELD", "YIELD_", "SEND", "RETURN_GENERATOR", "INPLACE_", "IMPORT_", "EXEC")
+# whose methods in C change nothing
+_HELD = (str, bytes, int, float, bool, tuple, type(None), type, types.ModuleType)
+_NOT_READ = (
+    "GET_ITER",
+    "FOR_ITER",
+    "GET_AITER",
+    "GET_YIELD",
+    "YIELD_",
+    "SEND",
+    "RETURN_GENERATOR",
+    "INPLACE_",
+    "IMPORT_",
+    "EXEC",
+)
 _INPLACE = 13  # from there on BINARY_OP changes what is on its left
 
 
@@ -43,8 +61,8 @@ def is_harmless(thread: threading.Thread) -> bool:
 
 
 def watch(thread: threading.Thread, refuse: object) -> bool:
-    """Whether it is harmless; if so, from its start on `refuse()` is called as soon as its code calls something that is not. What it has
-    kept until then leads nowhere."""
+    """Whether it is harmless; if so, from its start on `refuse()` is called as soon as its code calls
+    something that is not. What it has kept until then leads nowhere."""
     look = _looked_at(thread)
     if look is None or threading._profile_hook is not None:
         return False
@@ -66,12 +84,17 @@ def _looked_at(thread: threading.Thread) -> _Look | None:
         known = look.target(thread._target) and all(map(look.value, given))
     else:
         run = kind.__dict__.get("run")
-        known = threading.Thread in kind.__bases__ and type(run) is types.FunctionType and look.function(run, thread)
+        known = (
+            threading.Thread in kind.__bases__
+            and type(run) is types.FunctionType
+            and look.function(run, thread)
+        )
     return look if known else None
 
 
 def _calls(codes: set, refuse: object, frame: types.FrameType, event: str, called: object) -> None:
-    """A profile function: of the calls that the thread's own code makes, and of code of the script's that runs within others."""
+    """A profile function: of the calls that the thread's own code makes, and of code of the script's that
+    runs within others."""
     if event == "c_call":
         bad = frame.f_code in codes and not _is_known_in_c(called)
     elif event == "call" and frame.f_code not in codes:
@@ -87,11 +110,17 @@ def _calls(codes: set, refuse: object, frame: types.FrameType, event: str, calle
 
 def _is_known_in_c(called: object) -> bool:
     owner = getattr(called, "__self__", None)
-    return type(owner) in _HELD or type(owner) in _WAITED_FOR or type(owner).__module__ in ("_socket", "socket", "_thread")
+    return (
+        type(owner) in _HELD
+        or type(owner) in _WAITED_FOR
+        or type(owner).__module__ in ("_socket", "socket", "_thread")
+    )
 
 
 def _is_known_part(file: str) -> bool:
-    return leaves.is_ours(file) or any(part.partition(".")[0] in _CALLED for part in file.replace("\\", "/").split("/")[-2:])
+    return leaves.is_ours(file) or any(
+        part.partition(".")[0] in _CALLED for part in file.replace("\\", "/").split("/")[-2:]
+    )
 
 
 class _Look:
@@ -115,11 +144,15 @@ class _Look:
         if kind is types.FunctionType:
             return self.function(value, None)
         if kind is types.MethodType:
-            return isinstance(value.__self__, threading.Thread) and self.function(value.__func__, value.__self__)
+            return isinstance(value.__self__, threading.Thread) and self.function(
+                value.__func__, value.__self__
+            )
         if kind is types.ModuleType:
             return value.__name__ in _MODULES
         if isinstance(value, type):
-            return issubclass(value, BaseException) or (value.__module__ == "builtins" and value.__name__ in _BUILTINS)
+            return issubclass(value, BaseException) or (
+                value.__module__ == "builtins" and value.__name__ in _BUILTINS
+            )
         if kind is types.BuiltinFunctionType:
             return value.__module__ == "builtins" and value.__name__ in _BUILTINS
         return kind in _WAITED_FOR or _is_far(value)
@@ -133,12 +166,16 @@ class _Look:
             return False
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))  # noqa: B905 - Python 3.9
         given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-        return all(map(self.value, given)) and self._code(function.__code__, function.__globals__, cells, owner)
+        return all(map(self.value, given)) and self._code(
+            function.__code__, function.__globals__, cells, owner
+        )
 
     def _code(self, code: types.CodeType, names: dict, cells: dict, owner: object) -> bool:
         return all(self._instruction(each, code, names, cells, owner) for each in dis.get_instructions(code))
 
-    def _instruction(self, each: dis.Instruction, code: types.CodeType, names: dict, cells: dict, owner: object) -> bool:
+    def _instruction(
+        self, each: dis.Instruction, code: types.CodeType, names: dict, cells: dict, owner: object
+    ) -> bool:
         word = each.opname
         if word.startswith(_NOT_READ) or (word == "BINARY_OP" and each.arg >= _INPLACE):
             return False
@@ -147,7 +184,12 @@ class _Look:
         if word in ("LOAD_GLOBAL", "LOAD_NAME"):
             builtins = vars(sys.modules["builtins"])
             return self.value(names.get(each.argval, builtins.get(each.argval, self)))
-        if word.startswith("LOAD_") and each.argval in cells and each.argval in code.co_freevars and "FAST" not in word:
+        if (
+            word.startswith("LOAD_")
+            and each.argval in cells
+            and each.argval in code.co_freevars
+            and "FAST" not in word
+        ):
             return self._cell(cells[each.argval])
         if word in ("LOAD_ATTR", "LOAD_METHOD"):
             return each.argval in _WORDS or self._own(owner, each.argval)
@@ -172,7 +214,8 @@ class _Look:
 
 
 def _is_far(value: object) -> bool:
-    """A socket whose other end this process has not made itself: what is sent there does not come back to the training."""
+    """A socket whose other end this process has not made itself:
+    what is sent there does not come back to the training."""
     socket = sys.modules.get("socket")
     if socket is None or type(value) is not socket.socket:
         return False

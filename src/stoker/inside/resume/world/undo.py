@@ -1,5 +1,6 @@
-"""What each file of the user's is to be like, by the undo journal, and making it so; killed in the middle and called again it ends the
-same. as_found.py sees to it that nothing is lost by that until the image is accepted.
+"""What each file of the user's is to be like, by the undo journal, and making it so;
+killed in the middle and called again it ends the same.
+as_found.py sees to it that nothing is lost by that until the image is accepted.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ _BESIDE = ".stoker-undo"
 
 
 def wanted(number: int, sizes: dict) -> dict:
-    """path -> what was there when interval `number` began, as in the journal; of all files that may be something else now. `sizes`: path ->
-    (bytes, mtime_ns) of the files that were open for writing then. Impossible: a sentence that says why nobody can know."""
+    """path -> what was there when interval `number` began, as in the journal;
+    of all files that may be something else now. `sizes`:
+    path -> (bytes, mtime_ns) of the files that were open for writing then. Impossible:
+    a sentence that says why nobody can know."""
     states = journal.states_at(number)
     for path, (size, mtime) in sizes.items():
         known = states.get(path)
@@ -136,7 +139,8 @@ def put_aside(path: str, ending: str = "", stays: bool = False) -> None:
 
 
 def place_aside(path: str, ending: str = "") -> str:
-    """A free name in this attempt's folder of things aside: the path below it, and a number if it was put aside before."""
+    """A free name in this attempt's folder of things aside:
+    the path below it, and a number if it was put aside before."""
     folder = aside_folder(phases.attempt)
     base = os.path.join(folder, path.lstrip(os.sep) + ending)
     own.make(folder)

@@ -9,5 +9,9 @@ def _after_step(**_: object) -> None:
     crash.point("migrate.middle")
 
 
-context.configure(connection=context.config.attributes["connection"], on_version_apply=_after_step, transaction_per_migration=False)
+context.configure(
+    connection=context.config.attributes["connection"],
+    on_version_apply=_after_step,
+    transaction_per_migration=False,
+)
 context.run_migrations()

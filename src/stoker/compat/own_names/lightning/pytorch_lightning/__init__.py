@@ -13,4 +13,13 @@ from stoker.compat.lightning import (
 from . import callbacks, loggers
 
 LENT = lend("pytorch_lightning", __file__)
-__all__ = ["Callback", "LightningDataModule", "LightningModule", "Trainer", "callbacks", "data_loader", "loggers", "seed_everything"]
+__all__ = [
+    "Callback",
+    "LightningDataModule",
+    "LightningModule",
+    "Trainer",
+    "callbacks",
+    "data_loader",
+    "loggers",
+    "seed_everything",
+]

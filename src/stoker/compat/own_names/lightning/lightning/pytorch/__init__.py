@@ -10,4 +10,12 @@ from stoker.compat.lightning import (
 
 from . import callbacks, loggers
 
-__all__ = ["Callback", "LightningDataModule", "LightningModule", "Trainer", "callbacks", "loggers", "seed_everything"]
+__all__ = [
+    "Callback",
+    "LightningDataModule",
+    "LightningModule",
+    "Trainer",
+    "callbacks",
+    "loggers",
+    "seed_everything",
+]

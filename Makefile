@@ -37,10 +37,11 @@ test-hooks: $(STAMP) ## what works inside of scripts: exact resume, clock, tuner
 test-resume: $(STAMP) ## exact resume against some hundred scripts: kills, frameworks, other people's scripts (half an hour)
 	$(PY) -m pytest -q -n 2 --dist worksteal -m campaign
 
-lint: $(STAMP)       ## ruff over all Python files
+lint: $(STAMP)       ## ruff over all Python files, mypy over src but for what works inside of scripts
 	$(PY) -m ruff check src tests benchmarks docs examples
+	$(PY) -m mypy
 
-check: lint          ## before every commit: ruff and the quick tests (three minutes)
+check: lint          ## before every commit: ruff, mypy and the quick tests (three minutes)
 	$(PY) -m pytest -q -n 2 --dist worksteal -m "not slow and not real and not gpu" $(LONG:%=--ignore=%)
 
 bench: $(STAMP)      ## every number of docs/benchmarks.md, measured here, into build/benchmarks.md (a night)
@@ -52,5 +53,5 @@ docs: $(STAMP)       ## write the pages that come from the code, then build the 
 	@echo "open build/site/index.html"
 
 clean:               ## remove what the targets above made (your runs in ~/.stoker stay)
-	rm -rf .venv .make .pytest_cache .ruff_cache build dist
+	rm -rf .venv .make .pytest_cache .ruff_cache .mypy_cache build dist
 	find src tests benchmarks docs examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,7 +12,7 @@ REPO = Path(__file__).resolve().parents[2]
 SRC = REPO / "src"
 PACKAGE = SRC / "stoker"
 AGENT = PACKAGE / "agent"
-SKIPPED = {".git", ".venv", ".make", "__pycache__", ".pytest_cache", ".ruff_cache", "build", "dist"}
+SKIPPED = {".git", ".venv", ".make", "__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache", "build", "dist"}
 
 
 @cache

@@ -349,7 +349,7 @@ def test_a_late_prompt_is_explained(ground: Ground):
     assert b"end\r\n" in term.seen  # the notice comes by another way than the output, and may be there first
     assert b"stoker: command finished; ending 2 processes that it left running: sleep, sleep\r\n" in term.seen
     term.close()
-    assert "left 2 processes behind, ended too: sleep, sleep" in ground.stoker("show", "mine").ok().out
+    assert "left 2 processes running, which Stoker ended: sleep, sleep" in ground.stoker("show", "mine").ok().out
     assert ground.stoker("run", "--new", "--grace", "2s", "bash", "train.sh").err == "", "nobody is told who is not there"
 
 

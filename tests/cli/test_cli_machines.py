@@ -24,7 +24,7 @@ def test_a_machine_is_added_checked_used_and_removed(ground: Ground, sshd: Sshd)
     added = ground.stoker("machine", "add", "far", *words).ok()
     assert "python" in added.out and "memory" in added.out and added.err.endswith("far is added. Run there: stoker run --on far train.py\n")
     again = ground.stoker("machine", "add", "far", *words)
-    assert again.code == 6 and "There is a machine far already." in again.err
+    assert again.code == 6 and "A machine with the name far already exists." in again.err
     facts = ground.stoker("machine", "check", "far", "--json").json()
     assert facts["cpus"] >= 1 and facts["python"]["executable"] and abs(facts["clock_offset_s"]) < 5 and "torch" in facts
     ground.script("x.py", "print('there')")

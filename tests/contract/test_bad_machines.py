@@ -64,7 +64,7 @@ def test_no_python_that_is_new_enough(machine, tmp_path, python):
 
 def test_a_home_that_is_read_only(machine):
     told = refused(*machine("mount --bind HOME HOME; mount -o remount,ro,bind HOME; "))
-    assert "cannot be made on 127.0.0.1" in told.message and "root" in told.hint
+    assert "cannot be created on 127.0.0.1" in told.message and "root" in told.hint
 
 
 def test_no_tar_no_rsync_and_an_empty_path(machine, tmp_path):

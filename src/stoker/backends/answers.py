@@ -12,8 +12,8 @@ from stoker.hosts.base import Finished
 
 
 def parse_answer(done: Finished, verb: str, host: str) -> list[dict]:
-    """The JSON objects an agent's verb printed.
-    Raises what its error line, its exit code or nonsense stand for."""
+    """Return the JSON objects that a verb of the agent printed. Raise the error that the agent reported,
+    or TargetError for an answer that cannot be read."""
     lines = []
     for line in done.out.splitlines():
         try:
@@ -32,7 +32,7 @@ def parse_answer(done: Finished, verb: str, host: str) -> list[dict]:
 
 
 def parse_observations(lines: Sequence[dict], host: str) -> list[Observation]:
-    """Observations out of answers. Raises TargetError(retry=False) for anything else."""
+    """Convert answers of the agent to observations. Raise TargetError(retry=False) for any other answer."""
     try:
         return [Observation.from_json(line) for line in lines]
     except (KeyError, TypeError) as e:
@@ -40,7 +40,7 @@ def parse_observations(lines: Sequence[dict], host: str) -> list[Observation]:
 
 
 def problem(error: str, detail: str, host: str) -> StokerError:
-    """What the agent's error words mean here."""
+    """The error of Stoker for an error code of the agent."""
     if error == "state":
         return StateError(f"{detail[:1].upper()}{detail[1:]}.")
     if error in ("absent", "no_spec"):
@@ -61,21 +61,26 @@ def problem(error: str, detail: str, host: str) -> StokerError:
         )
     if error == "switching_off":
         return TargetError(
-            f"{host} is being switched off.", hint="Stoker tries again when it is on.", retry=True
+            f"{host} is being switched off.",
+            hint="Stoker tries again when the machine is switched on.",
+            retry=True,
         )
     if error == "away":
         return TargetError(
             f"On {host} {detail}.",
-            hint="Is its disk mounted? Stoker keeps looking for the runs in it.",
+            hint="Check that the machine's disk is mounted. Stoker continues to look for the runs.",
             retry=True,
         )
     return TargetError(f"The agent on {host} failed: {detail} ({error}).", retry=False)
 
 
 def nonsense(host: str, text: str) -> TargetError:
-    """The error for an answer that is none."""
-    return TargetError(f"{host} sent an answer that Stoker cannot read: {text[:120]!r}.", retry=False,
-                       hint="Does its login shell print text? Does its Python work?")
+    """The error for an answer that Stoker cannot read."""
+    return TargetError(
+        f"{host} sent an answer that Stoker cannot read: {text[:120]!r}.",
+        retry=False,
+        hint="Check the machine: its login shell must print no text, and its Python must work.",
+    )
 
 
 def is_answers(told: object) -> bool:
@@ -84,11 +89,11 @@ def is_answers(told: object) -> bool:
 
 
 def only(lines: list[dict]) -> dict:
-    """The last line of an answer; {} for an answer without lines."""
+    """Return the last line of an answer, or {} for an answer without lines."""
     return lines[-1] if lines else {}
 
 
 def agent_is_gone(done: Finished) -> bool:
-    """True when somebody emptied the folder of the agent there, or took a file out of it."""
+    """True if the agent's folder on the machine is empty or lacks a file."""
     missing = (b"can't open file", b"ModuleNotFoundError: No module named 'agent-")
     return done.code in (1, 2) and not done.out and any(words in done.err for words in missing)

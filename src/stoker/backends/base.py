@@ -15,8 +15,8 @@ from stoker.hosts.base import Progress, Stream, silent
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What the machine says of one run now; docs/reference/contracts.md lists the phases.
-    Fields it does not know are None."""
+    """State of a run as its machine reports it now; docs/reference/contracts.md lists the phases. Unknown
+    fields are None."""
 
     id: str
     phase: str  # absent | staged | claimed | running | stopping | ended | waiting | abandoned | unseen
@@ -40,8 +40,8 @@ class Observation:
 
     @classmethod
     def from_json(cls, body: dict) -> Observation:
-        """From one line of the agent; fields of a newer agent are passed over.
-        Raises TypeError, KeyError for what is not one."""
+        """Parse one line of the agent; fields of a newer agent are ignored. Raises TypeError or KeyError
+        for an invalid line."""
         if not isinstance(body, dict) or not isinstance(body["id"], str) or body["phase"] not in PHASES:
             raise TypeError("not an observation")
         values = {f.name: body[f.name] for f in fields(cls) if f.name in body}
@@ -54,8 +54,8 @@ PHASES = ("absent", "staged", "claimed", "running", "stopping", "ended", "waitin
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """What the machine has for us. GPUs are dicts of `index uuid name memory_bytes used_bytes`;
-    a number it does not know is None."""
+    """Resources of a machine. GPUs are dicts of `index uuid name memory_bytes used_bytes`; an unknown
+    number is None."""
 
     cpus: float = 1  # that we may use: affinity and cgroup quota
     memory_bytes: int | None = None
@@ -72,7 +72,7 @@ class Capacity:
 
     @classmethod
     def from_json(cls, body: dict) -> Capacity:
-        """From what `probe` prints. Raises TypeError, KeyError for what is not that."""
+        """Parse the output of `probe`. Raises TypeError or KeyError for other input."""
         body["cpus"], body["identity"]  # an answer without these is none
         values = {f.name: body[f.name] for f in fields(cls) if body.get(f.name) is not None}
         values["gpus"] = tuple(values.get("gpus") or ())
@@ -80,47 +80,43 @@ class Capacity:
 
 
 class GpuTaken(TargetError):
-    """Another state folder, or another user of the machine, holds a GPU that the run was to get."""
+    """Another state folder, or another user of the machine, holds a GPU that the run needs."""
 
 
 class NotYours(TargetError):
-    """The run belongs to another state folder, which works on the same machine."""
+    """The run belongs to another state folder that uses the same machine."""
 
 
 class Backend(ABC):
-    """A way to hold compute. May be used from any thread; every method may be repeated after any failure.
-
-    All raise TargetError: `retry` says whether the machine may be back later.
-    Silence is never an answer about a run.
-    """
+    """A way to start runs on a machine. Any thread may call any method, and may repeat it after any failure.
+    All methods raise TargetError; `retry` says whether the machine may answer later. A missing answer says
+    nothing about a run."""
 
     @abstractmethod
     def stage(self, run_id: str, folder: Path, tell: Progress = silent) -> None:
-        """Lay the spooled run folder out on the machine, whole or not at all. Twice is harmless:
-        what is there stays as it is.
-
-        tell(bytes sent, bytes in all) is called while content is sent,
-        and may end that by an error of its own.
-
-        `folder` is given away: it may be moved, and need no longer exist when the machine has the run
-        already. Raises NotFound when neither is there.
-        """
+        """Copy the spooled run folder to the machine, completely or not at all. If the run folder already
+        exists there, it stays unchanged.
+        Calls tell(bytes sent, bytes in all) while content is sent; an exception from `tell` ends the
+        transfer.
+        `folder` may be moved, and may be missing if the machine already has the run. Raises NotFound if
+        both are missing."""
 
     @abstractmethod
     def keep_data(
         self, source: Path, hash_of: Callable, tell: Progress = silent, expected: str = ""
     ) -> tuple[str, str]:
-        """See that a dataset lies there, read-only and as it is here now; its name and the folder there.
-        See `Host.keep_data`."""
+        """Copy a dataset to the machine, read-only and as it is here now. Returns its name and its folder
+        there. See `Host.keep_data`."""
 
     @abstractmethod
     def data(self, remove: Sequence[str] = ()) -> list[dict]:
-        """The datasets that lie there; those in `remove` are deleted and told once more.
-        Raises TargetError."""
+        """List the datasets on the machine. Deletes those in `remove`, and lists them a last time. Raises
+        TargetError."""
 
     @abstractmethod
     def copy_data(self, run_id: str, number: int, at: str) -> str:
-        """Copy a dataset into a run folder, where it may be written to; the path. Twice is harmless."""
+        """Copy a dataset into a run folder, where the run may write to it. Returns the path. Can be
+        repeated."""
 
     @abstractmethod
     def missing(self, entries: Sequence[list]) -> list[list]:
@@ -128,9 +124,9 @@ class Backend(ABC):
 
     @abstractmethod
     def ask(self, program: str, *words: str, python: str = "", timeout_s: float = 60.0) -> object:
-        """What a short Python program (standard library, 3.8) prints there as JSON, as its last line.
-        `python`: that interpreter runs it, with its packages; else one without any.
-        Raises TargetError, also for an interpreter that does not run."""
+        """Run a short Python program (standard library, 3.8) on the machine, and return the JSON of its
+        last line. With `python`, this interpreter runs it, with its packages; otherwise an interpreter
+        without packages. Raises TargetError, also if the interpreter does not run."""
 
     @abstractmethod
     def start(
@@ -142,31 +138,29 @@ class Backend(ABC):
         *,
         leases: Sequence[str] = (),
     ) -> str:
-        """Start an attempt and return its native id. Twice is harmless:
-        an attempt is claimed once, the loser changes nothing.
-
-        Returns when its command runs or has failed to (which is an observation). `gpus`:
-        UUIDs that it may see; none = as its environment says. They are leased:
-        TargetError(retry=True) while another state folder or user of the machine has them. `leases`:
-        those that its own environment names; leased where that can be. `again`:
-        it is one of the automatic restarts that the spec allows. Raises
-        StateError while an earlier attempt lives or a later one has been made.
-        """
+        """Start an attempt and return its native id. If the attempt has already been claimed, nothing
+        changes.
+        Returns when the command runs or could not be started; an observation tells which. `gpus`: UUIDs
+        that the run may see; if empty, its environment decides. These GPUs are leased:
+        TargetError(retry=True) while another state folder or user holds one. `leases`: GPUs that the run's
+        own environment names; leased if they are free. `again`: an automatic restart that the spec allows.
+        Raises StateError while an earlier attempt is active, or if a later attempt exists."""
 
     @abstractmethod
     def poll(self, ids: Sequence[str]) -> dict[str, Observation]:
-        """One observation for each id, with one question to the machine.
-        A run that is gone is an observation ("absent")."""
+        """Return one observation for each id, with one request to the machine. A run that does not exist
+        there has the phase "absent"."""
 
     @abstractmethod
     def look(self, asked: Mapping[str, Sequence[Sequence]]) -> dict[str, tuple[Observation, list[dict]]]:
-        """Run -> an observation and an answer to each question about its folder, with one question to the
-        machine. Questions: a name of the agent's QUESTIONS and its arguments.
-        A run that is gone has no answers."""
+        """Return for each run an observation and the answers to questions about its folder, with one
+        request to the machine. A question is a name from the agent's QUESTIONS and its arguments. A run
+        that does not exist there has no answers."""
 
     @abstractmethod
     def watch(self) -> Stream:
-        """Lines of observations: all live runs at once, one at each change, all live ones again each 10 s."""
+        """Stream lines of observations: all active runs at once, then one line at each change, and all
+        active runs again every 10 s."""
 
     @abstractmethod
     def stop(
@@ -177,22 +171,18 @@ class Backend(ABC):
         attempt: int | None = None,
         gone: bool = False,
     ) -> None:
-        """Wish the end of the newest attempt: INT, TERM after the first grace, KILL after the second.
-        Returns at once. Harmless when it has ended, was never started or is gone;
-        a second stop may be shorter. An attempt without caretakers is settled here and now.
-
-        The reason `agent_lost` only settles an abandoned attempt; any other is left alone. `gone`:
-        what held the run (its machine, its container) is known to be gone, so an attempt that is `unseen` and
-        does not obey is settled too.
-
-        `attempt`: the one that was to be started.
-        If it has not begun it is claimed and ended, so that a `start` of it which somebody sent and nobody
-        answered for comes too late."""
+        """Request the end of the newest attempt: INT, TERM after the first grace, KILL after the second.
+        Returns at once. Has no effect if the attempt has ended, never started or does not exist; a second
+        stop may have shorter graces. An attempt without caretakers is settled at once.
+        The reason `agent_lost` only settles an abandoned attempt. `gone`: the caller knows that the run's
+        machine or container no longer exists, so an `unseen` attempt that does not react is settled too.
+        `attempt`: the attempt that should have been started. If it has not begun, it is claimed and ended,
+        so that a delayed `start` of it has no effect."""
 
     @abstractmethod
     def attach(self, run_id: str, attempt: int, out: int = 0, err: int = 0, input: bool = True) -> Stream:
-        """The framed duplex stream of docs/reference/contracts.md from these byte offsets;
-        it ends after the exit frame."""
+        """Open the framed duplex stream of docs/reference/contracts.md from these byte offsets; it ends
+        after the exit frame."""
 
     @abstractmethod
     def read(  # noqa: PLR0917
@@ -207,59 +197,59 @@ class Backend(ABC):
         tail: int | None = None,
         begins: tuple[int, int] = (0, 0),
     ) -> Stream:
-        """Bytes of the log `which` ("out", "err", or "both" as one text in whole lines). Of "both":
-        `tail` lines before the end, or what lies behind `begins` in the two logs;
-        `offset` counts bytes of the text, and there is no `limit`.
-        With `follow` it ends when the attempt has ended and all was sent."""
+        """Read bytes of the log `which` ("out", "err", or "both": one text of whole lines). For "both": the
+        last `tail` lines, or the text after the two offsets `begins`; `offset` counts bytes of the text, and
+        `limit` is not supported.
+        With `follow`, the stream ends when the attempt has ended and everything was sent."""
 
     @abstractmethod
     def send(self, run_id: str, wanted: Sequence[tuple[str, int]]) -> Stream:
-        """Files of the run's copy, each from an offset, as frames (docs/reference/contracts.md);
-        ends after the last."""
+        """Stream files of the run's copy, each from an offset, as frames (docs/reference/contracts.md);
+        ends after the last file."""
 
     @abstractmethod
     def enter(self, run_id: str) -> list[str]:
-        """Words to put before a command, so that `host.run` or `host.open` runs it where the run is:
-        its resources, folder, environment."""
+        """Arguments to put before a command, so that `host.run` or `host.open` runs it with the resources,
+        folder and environment of the run."""
 
     @abstractmethod
     def capacity(self) -> Capacity:
-        """What the machine has, asked now."""
+        """Ask the machine for its resources now."""
 
     @abstractmethod
     def write_limits(self, run_id: str, limits: Limits) -> None:
-        """Replace limits.json; the agent echoes its `seq` in observations.
-        Raises NotFound when the run is gone."""
+        """Replace limits.json; observations then contain its `seq`. Raises NotFound if the run does not
+        exist."""
 
     @abstractmethod
     def fetch(self, run_id: str, name: str, target: Path, limit: int | None = None) -> None:
-        """Copy a file or folder of the run folder here, whole or absent. Raises NotFound;
-        TargetError for more than `limit` bytes."""
+        """Copy a file or folder of the run folder to this machine, completely or not at all. Raises
+        NotFound; TargetError for more than `limit` bytes."""
 
     @abstractmethod
     def remove(self, run_id: str) -> None:
-        """Delete the run folder. Harmless when gone, or another's by now;
-        raises StateError while the run lives."""
+        """Delete the run folder. Has no effect if it is gone or belongs to another state folder; raises
+        StateError while the run is active."""
 
     @abstractmethod
     def release(self, run_id: str) -> None:
-        """The run is over for good: give back what holds it, such as a container.
-        Harmless when nothing does. `remove` does it too."""
+        """Release what holds the run, such as a container, because the run is not started again. Has no
+        effect if nothing holds it. `remove` also calls it."""
 
     @abstractmethod
     def power(self, what: str, body: Mapping | None = None) -> dict:
-        """Say or ask something about switching the machine off;
-        `what` is a word of the agent's verb `off`. StateError when refused."""
+        """Send a request about switching the machine off; `what` is an argument of the agent's verb `off`.
+        Raises StateError if refused."""
 
     @abstractmethod
     def everything(self) -> list[Observation]:
-        """An observation of each run that is there, whosever it is."""
+        """Observations of all runs on the machine, also of other state folders."""
 
     @abstractmethod
     def adopt(self, ids: Sequence[str]) -> list[str]:
-        """Make these runs ours; those that are there.
-        Their owner may neither stop, start nor remove them any more."""
+        """Make these runs belong to this state folder, as far as they exist. The former owner can then no
+        longer stop, start or remove them."""
 
     @abstractmethod
     def close(self) -> None:
-        """End what this object opened, its host included. Runs go on."""
+        """Close what this object opened, including its host. Runs continue."""

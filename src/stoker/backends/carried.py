@@ -12,7 +12,7 @@ ENTRY = "__main__.py"
 
 
 class AgentFolder:
-    """The files of the agent as they are now: what comes to lie here later is another server's."""
+    """The files of the agent, read once. A file that an upgrade replaces later belongs to another server."""
 
     def __init__(self) -> None:
         self._files = {path.name: path.read_bytes() for path in sorted(SOURCE.glob("*.py"))}
@@ -22,11 +22,11 @@ class AgentFolder:
         self.name = f"agent-{digest.hexdigest()[:16]}"
 
     def files(self) -> list[str]:
-        """The names of its files."""
+        """Names of the agent's files."""
         return list(self._files)
 
     def lay_out(self, parent: Path) -> Path:
-        """`parent`/`name`, with every file and no byte code."""
+        """Write all files, without byte code, to `parent`/`name`."""
         folder = parent / self.name
         folder.mkdir()
         for name, text in self._files.items():

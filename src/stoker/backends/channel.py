@@ -22,7 +22,7 @@ _ERROR = 1  # exit code of a log that could not be read
 
 
 class Channels:
-    """One channel of a machine: opened for the first log, closed after the last."""
+    """One connection per machine for all its logs: opened for the first log, closed after the last."""
 
     def __init__(self, open_: Callable[[], Stream]) -> None:
         self._open = open_
@@ -31,8 +31,8 @@ class Channels:
         self._failure = (0.0, TargetError())
 
     def follow(self, run_id: str, attempt: int, which: str, offset: int) -> FollowedLog:
-        """A log from an offset until its attempt has ended.
-        Raises TargetError when the machine cannot be reached."""
+        """Stream a log from an offset until its attempt has ended. Raises TargetError if the machine
+        cannot be reached."""
         asked = time.monotonic()
         order = {"run": run_id, "attempt": attempt, "which": which, "offset": offset}
         with self._lock:
@@ -54,7 +54,7 @@ class Channels:
             raise
 
     def close(self) -> None:
-        """End what is open."""
+        """Close the open connections."""
         with self._lock:
             channel, self._channel = self._channel, None
         if channel is not None:
@@ -145,7 +145,7 @@ class _Channel:
 
 
 class FollowedLog:
-    """One log of a channel; read as a Stream is: `.stdout.read`, `wait`, `stderr_tail`, `close`."""
+    """One log of a channel, with the interface of Stream: `.stdout.read`, `wait`, `stderr_tail`, `close`."""
 
     def __init__(self, channel: _Channel, key: int, pid: int) -> None:
         self.pid = pid
@@ -175,8 +175,8 @@ class FollowedLog:
         return data
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """0 after the end of the log; None while it goes on, after `timeout_s`.
-        TargetError(retry=True) when the connection was cut."""
+        """Return 0 after the end of the log, or None if it has not ended after `timeout_s`. Raises
+        TargetError(retry=True) if the connection was cut."""
         with self._news:
             if not self._news.wait_for(lambda: self._over, timeout_s):
                 return None
@@ -188,11 +188,11 @@ class FollowedLog:
             return self._code or 0
 
     def stderr_tail(self) -> str:
-        """Why it could not be read."""
+        """Why the log could not be read."""
         return self._said
 
     def close(self) -> None:
-        """No more; a read that waits in another thread returns. Twice is harmless."""
+        """Stop reading. A `read` that blocks in another thread returns. Can be repeated."""
         with self._news:
             self._closed = True
             self._news.notify_all()
@@ -203,7 +203,7 @@ class FollowedLog:
         return self._code is not None or self._cut or self._closed
 
     def came(self, kind: bytes, body: bytes) -> None:
-        """A frame for this log, told by the channel."""
+        """Called by the channel with a frame for this log."""
         with self._news:
             if kind == b"d":
                 self._pieces.append(body)
@@ -214,7 +214,7 @@ class FollowedLog:
             self._news.notify_all()
 
     def was_cut(self) -> None:
-        """The stream has ended before this log."""
+        """Called if the stream ended before this log."""
         with self._news:
             self._cut = self._code is None
             self._news.notify_all()

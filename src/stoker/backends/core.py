@@ -73,12 +73,10 @@ except OSError as e:
 
 
 class Core(Backend):
-    """Runs on `host`, each in the allocation that `leaf` finds for it, with run folders in `root`/runs.
-    A relative `root` counts from the home folder there.
-
-    `owner`: id and hint of our state folder; runs of another are left alone. `order`:
-    how the machine is switched off.
-    """
+    """Backend for `host` that uses `leaf` to start runs, with run folders in `root`/runs. A relative `root`
+    is relative to the home folder of the machine.
+    `owner`: id and hint of this state folder; runs of other state folders are not touched. `order`: how
+    the machine is switched off."""
 
     def __init__(
         self,
@@ -183,7 +181,7 @@ class Core(Backend):
         }
         missing = [each for each in ids if each not in found]
         if missing:
-            raise nonsense(self._host.name, f"nothing about {missing[0]}")
+            raise nonsense(self._host.name, f"no answer about {missing[0]}")
         return {seen.id: seen for seen in self._judged(list(found.values()))}
 
     def look(self, asked: Mapping[str, Sequence[Sequence]]) -> dict[str, tuple[Observation, list[dict]]]:
@@ -360,7 +358,7 @@ class Core(Backend):
             )
             if done.code:
                 raise TargetError(
-                    f"The folder {self._root()} cannot be made on {self._host.name}: {done.message}.",
+                    f"The folder {self._root()} cannot be created on {self._host.name}: {done.message}.",
                     retry=False,
                     hint="Choose another `root` for this target in config.toml.",
                 )

@@ -48,11 +48,11 @@ print(json.dumps({"prefix": sys.prefix, "version": sys.version, "installed": fou
 
 
 class Failed(Exception):
-    """Why there is no environment, as a sentence, and a hint."""
+    """The reason why there is no environment, as a sentence, and a hint."""
 
 
 def main(words):
-    """See that the environment is there, and become the command."""
+    """Make the environment if it is missing, then execute the command."""
     folder, mirror, _, *command = words
     try:
         python = ready(os.path.abspath(folder), mirror)
@@ -60,7 +60,7 @@ def main(words):
         sys.stderr.write("stoker: " + "\n        ".join(e.args) + "\n")
         sys.exit(FAILED)
     except OSError as e:
-        sys.stderr.write(f"stoker: The environment cannot be made: {e.filename}: {e.strerror}.\n")
+        sys.stderr.write(f"stoker: The environment cannot be created: {e.filename}: {e.strerror}.\n")
         sys.exit(FAILED)
     bin_ = os.path.dirname(python)
     env = dict(
@@ -77,11 +77,12 @@ def main(words):
 
 
 def ready(folder, mirror):
-    """The interpreter of the environment, built if need be. Raises Failed, OSError."""
+    """Return the interpreter of the environment; build the environment if necessary. Raises Failed,
+    OSError."""
     lock = next((name for name in LOCKS if os.path.isfile(name)), None)
     if lock is None:
         raise Failed("There is neither uv.lock nor requirements.txt in the copy of the working folder.",
-                     "Write one, or leave out --install.")
+                     "Add one of these files, or leave out --install.")
     own = told_by(sys.executable)
     with open(lock, "rb") as f:
         text = f.read()
@@ -114,7 +115,7 @@ def build(path, lock, own, kept, mirror):
     python, uv = os.path.join(path, "bin", "python"), find_uv()
     run(
         [sys.executable, "-m", "venv", "--system-site-packages", "--without-pip", path],
-        "The environment could not be made",
+        "The environment could not be created",
     )
     site = told_by(python)["paths"][0]
     # its own Python may be an environment itself
@@ -151,19 +152,21 @@ def build(path, lock, own, kept, mirror):
 
 
 def find_uv():
-    """The path of uv, which may lie where a login without start-up files does not look; None without one."""
+    """Return the path of uv, also in folders that a login without start-up files does not search; None if
+    there is no uv."""
     usual = (os.path.expanduser(each) for each in ("~/.local/bin/uv", "~/.cargo/bin/uv"))
     return shutil.which("uv") or next((each for each in usual if os.access(each, os.X_OK)), None)
 
 
 def requirements(lock, uv, kept):
-    """The lines to install: those of the lock file, without what the machine has already. Raises Failed."""
+    """Lines to install: those of the lock file, without packages that the machine already has. Raises
+    Failed."""
     if lock == "uv.lock":
         if not uv:
             raise Failed(
                 "uv.lock needs uv, which this machine does not have.",
                 (
-                    "pip install uv   there, or write a requirements.txt: "
+                    "On the machine: pip install uv   Or write a requirements.txt: "
                     "uv export --no-hashes -o requirements.txt"
                 ),
             )
@@ -191,7 +194,7 @@ def requirements(lock, uv, kept):
 
 
 def pip_of(python):
-    """The words that run pip for this interpreter. Raises Failed."""
+    """Arguments that run pip for this interpreter. Raises Failed."""
     if subprocess.run(
         [python, "-m", "pip", "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
     ).returncode:
@@ -200,8 +203,8 @@ def pip_of(python):
 
 
 def run(words, sentence, quiet=False):
-    """What a program prints; lines of progress are passed on unless `quiet`.
-    Raises Failed with its last lines."""
+    """Return the output of a program; progress lines are passed on unless `quiet`. Raises Failed with its
+    last lines."""
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     lines = []
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -214,12 +217,12 @@ def run(words, sentence, quiet=False):
     if process.returncode:
         last = [line for line in lines if line][-LINES_KEPT:]
         raise Failed(f"{sentence} (exit code {process.returncode}).", *last,
-                     "Correct the file and run again; nothing of it is kept.")
+                     "Correct the file and run again. Stoker keeps nothing of a failed installation.")
     return "\n".join(lines) + "\n"
 
 
 def told_by(python):
-    """What an interpreter says of itself and its packages. Raises Failed."""
+    """Facts that an interpreter reports about itself and its packages. Raises Failed."""
     done = subprocess.run(
         [python, "-I", "-c", SHOW], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False
     )
@@ -232,7 +235,7 @@ def told_by(python):
 
 
 def say(line):
-    """A line of progress, in the run's log."""
+    """Write a line of progress to the run's log."""
     sys.stdout.write(f"stoker: {line}\n")
     sys.stdout.flush()
 

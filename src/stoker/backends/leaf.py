@@ -17,19 +17,16 @@ ALIVE, GONE, UNKNOWN = "alive", "gone", "unknown"  # the states of an allocation
 
 @dataclass(frozen=True, kw_only=True)
 class NoOptions:
-    """The options of a backend that has none."""
+    """Options of a backend without options."""
 
 
 class Leaf(ABC):
-    """How the agent is started on `host`. An allocation is what holds one attempt there:
-    a container, a batch job; its native id is text.
-
-    Every method may be called from any thread and repeated after any failure.
-    Methods that ask the host raise TargetError when the host does not answer:
-    silence is never an answer about an allocation. `OPTIONS`:
-    the dataclass of the keys that this backend adds to a
-    [targets.NAME] table; it stands in a module without `from __future__ import annotations` (base/decode.py).
-    """
+    """Defines how the agent is started on `host`. An allocation (a container, a batch job) contains one
+    attempt on the machine; its native id is a text.
+    Any thread may call any method and repeat it after any failure. Methods that ask the host raise
+    TargetError if the host does not answer: a missing answer says nothing about an allocation. `OPTIONS`:
+    the dataclass of the keys that this backend adds to a [targets.NAME] table; its module must not use
+    `from __future__ import annotations` (base/decode.py)."""
 
     OPTIONS: type = NoOptions
 
@@ -39,35 +36,35 @@ class Leaf(ABC):
 
     @abstractmethod
     def start_argv(self, argv: list[str], run_id: str, attempt: int) -> list[str]:
-        """Words that run `argv` in the allocation of this attempt, with its stdin, stdout and exit code, and
-        make the allocation first if there is none. Two at once make one allocation.
-        What `argv` leaves running must stay until the attempt has ended."""
+        """Command that runs `argv` in the allocation of this attempt, with its stdin, stdout and exit
+        code. The command makes the allocation if it does not exist; two such commands at once make one
+        allocation. Processes that `argv` starts must stay until the attempt has ended."""
 
     @abstractmethod
     def inside_argv(self, native: str) -> list[str]:
-        """Words to put before a command, so that `host.run` runs it inside.
-        `native` is "" when `find` knows no allocation of the run."""
+        """Arguments to put before a command, so that `host.run` runs it inside. `native` is "" if `find`
+        knows no allocation of the run."""
 
     @abstractmethod
     def find(self, run_ids: Sequence[str]) -> dict[tuple[str, int], str]:
-        """(run, attempt) -> native id, for each allocation of these runs that is known, also of ended ones.
-        {}: there are none."""
+        """(run, attempt) -> native id of each known allocation of these runs, also of ended ones; {} if
+        there are none."""
 
     @abstractmethod
     def states(self, natives: Sequence[str]) -> Mapping[str, str]:
-        """Native id -> ALIVE, GONE or UNKNOWN, with one question for all.
-        GONE only where nothing of it can live or start any more."""
+        """Native id -> ALIVE, GONE or UNKNOWN, with one request for all. GONE only if no process of the
+        allocation exists or can still start."""
 
     @abstractmethod
     def stop(self, natives: Sequence[str]) -> None:
-        """End these allocations and all that runs in them, at once. Harmless when gone.
-        What is gone can still be found by `find`."""
+        """End these allocations and all their processes at once. Has no effect on allocations that are
+        gone. `find` may still return them."""
 
     @abstractmethod
     def release(self, natives: Sequence[str]) -> None:
-        """The runs are over for good: end the allocations and give back all that is held for them.
-        Harmless when gone."""
+        """End the allocations and release everything that they use, because their runs are removed. Has no
+        effect on allocations that are gone."""
 
     @abstractmethod
     def capacity(self, probed: Capacity) -> Capacity:
-        """What may be handed out, where the host itself has `probed`."""
+        """Resources that runs may use, given the resources `probed` of the host."""

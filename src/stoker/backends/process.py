@@ -10,7 +10,8 @@ from stoker.backends.leaf import UNKNOWN, Leaf
 
 
 class ProcessLeaf(Leaf):
-    """Nothing is held for a run but its processes, and the agent says all about those."""
+    """Starts runs as plain processes. The agent knows everything about these processes, so the leaf holds
+    nothing."""
 
     def start_argv(self, argv: list[str], run_id: str, attempt: int) -> list[str]:
         return argv

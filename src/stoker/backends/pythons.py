@@ -66,8 +66,8 @@ PLACES = (
 
 
 def find():
-    """`{"python", "version", "torch", "found":
-    "login shell" | ...}` of each interpreter, the ones of shells first."""
+    """`{"python", "version", "torch", "found": "login shell" | ...}` of each interpreter; interpreters of
+    shells come first."""
     wanted = []
     for words, flags in (("login shell", "-lc"), ("interactive shell", "-ic")):
         wanted += [(path, words) for path in of_shell(flags)]
@@ -102,7 +102,7 @@ def find():
 
 
 def of_shell(flags):
-    """What `python3` and `python` mean in the user's shell; [] for a shell that does not answer."""
+    """Interpreters that `python3` and `python` mean in the user's shell; [] if the shell does not answer."""
     shell = os.environ.get("SHELL") or "/bin/sh"
     asked = "; ".join(f"command -v {name} | sed 's/^/{MARK}/'" for name in ("python3", "python"))
     text = run([shell, flags, asked], SHELL_S)
@@ -110,7 +110,7 @@ def of_shell(flags):
 
 
 def listed_by_conda():
-    """The environments that conda noted down."""
+    """Environments in conda's own list."""
     try:
         with open(os.path.expanduser("~/.conda/environments.txt")) as f:
             return [line.strip() for line in f if line.startswith("/")]
@@ -119,7 +119,7 @@ def listed_by_conda():
 
 
 def ask(python):
-    """Version, torch and prefix of an interpreter; None for one that does not answer."""
+    """Version, torch and prefix of an interpreter; None if it does not answer."""
     try:
         told = json.loads(run([python, "-I", "-c", SHOW], ASK_S).splitlines()[-1])
     except (ValueError, IndexError):
@@ -128,7 +128,7 @@ def ask(python):
 
 
 def run(argv, limit_s):
-    """What a program prints, at most 100 kB of it; "" for one that fails or takes too long."""
+    """Output of a program, at most 100 kB; "" if it fails or takes too long."""
     try:
         with subprocess.Popen(
             argv,

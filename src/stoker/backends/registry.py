@@ -27,14 +27,14 @@ def make(
     owner: Mapping[str, str] | None = None,
     order: Mapping | None = None,
 ) -> Backend:
-    """The backend of that name on `host`; see `Core`. `options`: its own keys of the table.
-    Raises InvalidSpec."""
+    """Return the backend of this name on `host`; see `Core`. `options`: the backend's own keys of the
+    table. Raises InvalidSpec."""
     leaf = leaf_of(backend)
     return Core(host, root, leaf(host, _options(backend, leaf, options or {})), owner=owner, order=order)
 
 
 def leaf_of(backend: str) -> type[Leaf]:
-    """The class of a backend. Raises InvalidSpec for an unknown name."""
+    """Return the class of a backend. Raises InvalidSpec for an unknown name."""
     if backend not in LEAVES:
         raise InvalidSpec(
             f"There is no backend '{backend}'.",

@@ -41,7 +41,8 @@ RUN_MARK = "STOKER_RUN"  # in the environment of a run: its id
 
 @dataclass(frozen=True)
 class Home:
-    """$STOKER_HOME and the names in it. Node-local: nothing here is shared between machines."""
+    """The state folder ($STOKER_HOME) and the paths in it. It belongs to one machine and is never shared
+    with another."""
 
     path: Path
 
@@ -75,12 +76,12 @@ class Home:
 
     @property
     def tune(self) -> Path:
-        """What the tuner keeps while it works: rooms of trials, the machine card."""
+        """Folder of the tuner's working files: rooms of trials, speed of the machine."""
         return self.path / "tune"
 
     @property
     def settings(self) -> Path:
-        """What the tuner found, a file a script."""
+        """Folder of the settings that the tuner found, one file per script."""
         return self.path / "settings"
 
     @property
@@ -89,10 +90,9 @@ class Home:
 
     @property
     def socket(self) -> Path:
-        """The server's door; in a private folder under /tmp when the usual path is too long for a socket.
-
-        Never $TMPDIR: a client in another shell, or inside a batch job, must come to the same door.
-        """
+        """Path of the server's socket; in a private folder below /tmp if the usual path is too long for a
+        socket.
+        Does not use $TMPDIR, so that clients in other shells or batch jobs find the same socket."""
         usual = self.server / "sock"
         if len(os.fsencode(usual)) <= SOCKET_PATH_MAX:
             return usual
@@ -103,16 +103,14 @@ class Home:
 
 
 def home() -> Home:
-    """$STOKER_HOME, default ~/.stoker. Nothing is created."""
+    """The state folder: $STOKER_HOME, by default ~/.stoker. Creates nothing."""
     text = os.environ.get("STOKER_HOME")
     return Home(Path(text).expanduser().absolute() if text else Path.home() / ".stoker")
 
 
 def make_home(where: Home) -> Home:
-    """Create the folders, 0700. Raises Denied, with what to do, when that cannot be or is not safe.
-
-    A folder that is somebody else's, or holds other things than Stoker's, is left as it is.
-    """
+    """Create the folders with mode 0700. Raises Denied with a hint if this is not possible or not safe.
+    Does not change a folder that belongs to another user or holds files of other programs."""
     _check_ours(where)
     try:
         try:
@@ -176,8 +174,8 @@ def _check_ours(where: Home) -> None:
 
 
 def reserve_bytes(folder: Path | str) -> int:
-    """How much of the disk under `folder` is kept back for the database;
-    0 where there is hardly any room. Raises OSError."""
+    """Bytes on the disk of `folder` that are reserved for the database; 0 if the disk is nearly full.
+    Raises OSError."""
     room = os.statvfs(folder)
     kept = min(RESERVE_BYTES, room.f_bavail * room.f_frsize // RESERVE_SHARE)
     return kept if kept >= RESERVE_MIN_BYTES else 0
@@ -192,8 +190,8 @@ def _probe(where: Home) -> None:
 
 
 def keep_reserve(where: Home) -> None:
-    """Keep some room for the next server, should it have to start on a disk that a run has filled.
-    Not on a disk that is full."""
+    """Reserve disk space, so that a server can start even if a run fills the disk. Does nothing on a full
+    disk."""
     try:
         size = reserve_bytes(where.server)
         if where.reserve.exists() or not size:
@@ -208,7 +206,7 @@ def keep_reserve(where: Home) -> None:
 
 
 def private_folder(folder: Path) -> Path:
-    """`folder`, made if need be, when it is ours alone: the place for sockets. Raises Denied."""
+    """Return `folder` for sockets, created if necessary. Raises Denied if other users have access to it."""
     folder.mkdir(mode=0o700, exist_ok=True)
     seen = folder.lstat()
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or stat.S_IMODE(seen.st_mode) & 0o077:
@@ -227,7 +225,7 @@ NETWORK_FILESYSTEMS = frozenset(
 
 
 def filesystem_type(path: Path | str) -> str:
-    """The type that /proc/self/mountinfo gives the mount under `path`; "" where there is no such file."""
+    """File system type of the mount that contains `path`, from /proc/self/mountinfo; "" without this file."""
     target = os.path.realpath(path)
     best, kind = "", ""
     try:

@@ -10,7 +10,8 @@ _left = int(_count or 1) if _name else 0
 
 
 def point(name: str) -> None:
-    """SIGKILL this process if STOKER_CRASH_AT=name[:n] says so and this is the n-th time; else nothing."""
+    """Kill this process with SIGKILL if STOKER_CRASH_AT=name[:n] names this point and it is passed for the
+    n-th time."""
     global _left
     if name != _name:
         return

@@ -33,18 +33,16 @@ _KEPT = (
 
 
 def server_command(*options: str) -> list[str]:
-    """The argv that starts the server. -P: what lies in the folder where somebody stands is never imported.
-    utf8: names mean the same bytes whatever the locale of the shell that came first."""
+    """Command that starts the server. -P keeps modules of the current folder from being imported. UTF-8
+    mode makes file names independent of the locale of the first shell."""
     return [sys.executable, "-P", "-X", "utf8", "-m", "stoker.server", *options]
 
 
 def server_environment(environ: Mapping[str, str], where: Home) -> dict[str, str]:
-    """What the server needs of `environ`, marked as a daemon's:
-    no secret of the shell that happened to come first.
-
-    Runs get the environment of the client that asked, so nothing is lost by this.
-    Of PYTHONPATH only those folders stay in which our own packages lie.
-    """
+    """Variables of `environ` that the server needs, plus the mark of a daemon. It contains no secrets of the
+    shell that started the server.
+    Runs get the environment of their own client. PYTHONPATH keeps only the folders of Stoker's own
+    packages."""
     kept = {name: value for name, value in environ.items() if name in _KEPT or name.startswith("LC_")}
     kept[DAEMON_MARK] = str(where.lock)  # its record: the lock tells pid and start time
     kept["STOKER_HOME"] = str(where.path)

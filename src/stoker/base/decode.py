@@ -20,8 +20,8 @@ _NEWER = "If the client is newer than the server: stoker server stop   (the next
 
 
 def asked(cls: type, body: dict, what: str):
-    """A `cls` out of a request; `what` names it in messages.
-    Raises UnknownField, and InvalidSpec with the field that is wrong."""
+    """Decode a request to `cls`; `what` names it in messages. Raises UnknownField, or InvalidSpec with the
+    wrong field."""
     known = _kinds(cls)
     unknown = sorted(str(name) for name in body if name not in known)
     if unknown:
@@ -41,9 +41,8 @@ def asked(cls: type, body: dict, what: str):
 
 
 def written(cls: type, body: dict, what: str):
-    """A `cls` out of what some version wrote down. Fields that this version does not know are passed over;
-    a value of another kind gives way to the default.
-    Raises InvalidSpec where a field without a default is missing."""
+    """Decode a stored object to `cls`. Ignores unknown fields, and uses the default for a value of the
+    wrong type. Raises InvalidSpec if a field without a default is missing."""
     known = _kinds(cls)
     plain = {
         name: value
@@ -54,7 +53,8 @@ def written(cls: type, body: dict, what: str):
 
 
 def fits(value: object, kind: object) -> bool:
-    """Is a value of JSON, or of Python, of this kind? A whole number is a number; true and false are none."""
+    """True if a JSON or Python value has this type. A whole number also counts as a number; true and false
+    do not."""
     if isinstance(kind, UnionType):
         return any(fits(value, each) for each in kind.__args__)
     if kind is float:
@@ -77,7 +77,7 @@ def fits(value: object, kind: object) -> bool:
 
 
 def words(kind: object) -> str:
-    """A kind as it reads after "must be"."""
+    """The type in words, as it reads after "must be"."""
     if isinstance(kind, UnionType):
         return " or ".join(words(each) for each in kind.__args__)
     if kind is type(None):

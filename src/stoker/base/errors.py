@@ -10,7 +10,7 @@ EXIT_OWN_FAILURE = 125
 
 
 class StokerError(Exception):
-    """Something went wrong inside Stoker."""
+    """Stoker itself failed."""
 
     code = "error"
     exit_code = 1
@@ -26,7 +26,7 @@ class StokerError(Exception):
         super().__init__(self.message)
 
     def to_json(self) -> dict:
-        """The body of an HTTP error answer, and what `--json` prints on stderr."""
+        """The error as the body of an HTTP answer, and as `--json` prints it on stderr."""
         named = {"fields": list(self.fields)} if self.fields else {}
         return {"error": self.code, "message": self.message, "hint": self.hint, **named}
 
@@ -65,7 +65,7 @@ class Denied(StokerError):
 
 
 class TargetError(StokerError):
-    """The machine could not carry out the request. `retry` says whether asking again may help."""
+    """The machine could not carry out the request. `retry`: whether a repeated request may succeed."""
 
     code = "target_error"
     exit_code = 5
@@ -118,7 +118,7 @@ _BY_CODE = {cls.code: cls for cls in ALL_ERRORS}
 
 
 def from_json(body: dict) -> StokerError:
-    """The error that an HTTP answer tells of; unknown codes become a plain StokerError."""
+    """Return the error that an HTTP answer contains; an unknown code becomes a plain StokerError."""
     cls = _BY_CODE.get(body.get("error", ""), StokerError)
     kwargs = {"retry": bool(body.get("retry", True))} if cls is TargetError else {}
     return cls(

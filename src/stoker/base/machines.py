@@ -18,11 +18,9 @@ _HEADER = re.compile(r"\s*\[")
 
 
 def address_of(text: str) -> str:
-    """What one types after `ssh`: of `ssh://root@host:123` that is `-p 123 root@host`;
-    anything else is that already.
-
-    Raises InvalidSpec.
-    """
+    """Convert an address to the arguments of `ssh`: `ssh://root@host:123` becomes `-p 123 root@host`; other
+    text stays as it is.
+    Raises InvalidSpec."""
     if not text.startswith("ssh://"):
         return text
     try:
@@ -46,15 +44,15 @@ def address_of(text: str) -> str:
 
 
 def add(where: Home, machine: TargetConfig) -> None:
-    """Write a table for this machine at the end of config.toml.
-    Raises InvalidSpec for a bad name, StateError where there is one."""
+    """Append a table for this machine to config.toml. Raises InvalidSpec for a bad name, StateError if the
+    name exists."""
     if not _NAME.fullmatch(machine.name):
         raise InvalidSpec(
             f"{machine.name!r} cannot be the name of a machine: up to 40 letters, digits, '-' and '_'.",
             hint="stoker machine add box ssh://root@connect.example.com:12345",
         )
     if machine.name in load_config(where).targets:
-        raise StateError(f"There is a machine {machine.name} already.",
+        raise StateError(f"A machine with the name {machine.name} already exists.",
                          hint=f"See it: stoker machine ls   Remove it: stoker machine rm {machine.name}")
     given = {"host": machine.host, "root": machine.root or None, "gpus": machine.gpus, "slots": machine.slots,
              "python": machine.python or None, **_off(machine)}
@@ -72,8 +70,8 @@ def add(where: Home, machine: TargetConfig) -> None:
 
 
 def set_off(where: Home, machine: TargetConfig) -> None:
-    """Write how a machine is switched off into its table, which says nothing of that yet.
-    Raises InvalidSpec where that cannot be done."""
+    """Write the `off` settings into the machine's table, which must not have them yet. Raises InvalidSpec
+    if this is not possible."""
     before = _text(where)
     lines = [f"{key} = {_toml(value)}\n" for key, value in _off(machine).items() if value is not None]
     text = _after_header(before, machine.name, lines)
@@ -81,7 +79,7 @@ def set_off(where: Home, machine: TargetConfig) -> None:
     tables = _targets_in(before)
     if _targets_in(text) != {**tables, machine.name: {**tables.get(machine.name, {}), **wanted}}:
         raise InvalidSpec(f"Stoker cannot write `off` into the table of {machine.name} in {where.config}.",
-                          hint=f"Add it there with an editor: off = {_toml(machine.off)}")
+                          hint=f"Add this line to the table with an editor: off = {_toml(machine.off)}")
     _write(where, text)
 
 
@@ -100,7 +98,7 @@ def _header(name: str) -> re.Pattern[str]:
 
 
 def off_words(command: str) -> list[str]:
-    """The words of an `off` command; no shell reads it. Raises InvalidSpec."""
+    """Split an `off` command into arguments; no shell reads it. Raises InvalidSpec."""
     try:
         words = shlex.split(command)
     except ValueError as e:
@@ -130,8 +128,8 @@ def _duration(seconds: float) -> str:
 
 
 def remove(where: Home, name: str) -> None:
-    """Take the table of a machine out of config.toml.
-    Raises InvalidSpec where there is none, or where it is not written as a table."""
+    """Remove the table of a machine from config.toml. Raises InvalidSpec if there is none, or if it is not
+    written as a table."""
     load_config(where)
     before = _targets_in(_text(where))
     if name not in before:

@@ -9,15 +9,11 @@ PREFIX_MIN = 2  # letters that are enough to stand for a longer word
 
 
 def near(word: str, known: Iterable[str], count: int = 1) -> list[str]:
-    """At most `count` of `known` that `word` was meant to be, the likeliest first;
-    of equal ones the order of `known` decides.
-
-    A beginning of a word counts before a mistyped one. Mistyped:
-    one slip in a word of up to four letters, two in a longer one;
-    two letters in the wrong order are one slip.
-    In a word of two letters no letter may be wrong, and a wrong number is never a slip:
-    who types `train-9` does not mean `train-7`.
-    """
+    """Return at most `count` of `known` that are similar to `word`, the most similar first; equal ones keep
+    the order of `known`.
+    A word that begins with `word` counts before a misspelled word. One error is allowed in a word of up to
+    four letters, two in a longer word; two swapped letters are one error. No error is allowed in a word of
+    two letters or in a number: `train-9` never means `train-7`."""
     ranked = []
     for at, other in enumerate(dict.fromkeys(known)):
         rank = _rank(word.casefold(), other.casefold())
@@ -48,8 +44,7 @@ def _digits(word: str) -> str:
 
 
 def distance(one: str, two: str) -> int:
-    """How many letters must be added, dropped, changed or swapped with their neighbour (Damerau-Levenshtein,
-    adjacent swaps only)."""
+    """Damerau-Levenshtein distance with adjacent swaps only: the letters to add, drop, change or swap."""
     before: list[int] = []
     last = list(range(len(two) + 1))
     for i, a in enumerate(one, 1):

@@ -14,8 +14,8 @@ ID_MAX = 64
 
 
 def owner_of(where: Home) -> dict[str, str]:
-    """`{"id", "hint"}` of this state folder: an id that is made once and stays, and USER@HOST for people.
-    Raises ServerError."""
+    """`{"id", "hint"}` of this state folder: an id that is created once and never changes, and USER@HOST
+    for people. Raises ServerError."""
     return {"id": _id(where), "hint": f"{_user()}@{socket.gethostname()}"}
 
 

@@ -115,26 +115,26 @@ LINES = {
 
 
 def load_json(path: Path | str, kinds: object = None) -> dict:
-    """The JSON object in a file, whose fields are of these kinds;
-    without them those that FILES has for its name. Raises FileNotFoundError,
-    OSError, and Broken with half a sentence for what cannot be used."""
+    """Read a JSON object from a file and check the types of its fields (by default those that FILES lists
+    for its name). Raises FileNotFoundError, OSError, or Broken with half a sentence if the content cannot
+    be used."""
     name = os.path.basename(os.fspath(path))
     return reading.load_json(os.fspath(path), FILES.get(name) if kinds is None else kinds, limit_of(name))
 
 
 def limit_of(name: str) -> int:
-    """Bytes of a JSON file of this name that are read at most."""
+    """Largest number of bytes that are read of a JSON file of this name."""
     return words.MANIFEST_MAX if os.path.basename(name) == "manifest.json" else words.JSON_MAX
 
 
 def parse_json(data: bytes, name: str) -> dict:
-    """The JSON object in the bytes of a file of this name. Raises Broken."""
+    """Parse a JSON object from the bytes of a file of this name. Raises Broken."""
     name = os.path.basename(name)
     return reading.parse_json(data, FILES.get(name) or reading.FILES.get(name, dict))
 
 
 def read_json(path: Path | str, kinds: object = None) -> dict | None:
-    """The JSON object in a file, as `load_json`; None when it is missing, torn, or not what it should be."""
+    """Read a JSON object from a file, as `load_json`; None if it is missing, incomplete or invalid."""
     try:
         return load_json(path, kinds)
     except (OSError, Broken):
@@ -142,18 +142,18 @@ def read_json(path: Path | str, kinds: object = None) -> dict | None:
 
 
 def read_end(path: Path | str, limit: int) -> bytes:
-    """The last bytes of a file, `limit` at most; none where it is missing or is no file."""
+    """The last bytes of a file, at most `limit`; empty if it is missing or not a regular file."""
     return reading.read_tail(os.fspath(path), limit)
 
 
 def read_lines(path: Path | str, limit: int, kinds: object = None) -> Iterator[dict]:
-    """The lines in the last bytes of a file of JSON lines that can be read. Their kinds:
-    those that LINES has for its name."""
+    """The valid lines among the last bytes of a JSON lines file, checked against the types that LINES
+    lists for its name."""
     return parse_lines(read_end(path, limit), os.fspath(path), kinds)
 
 
 def parse_lines(data: bytes, name: str, kinds: object = None) -> Iterator[dict]:
-    """The lines in the last bytes of a file of this name that can be read."""
+    """The valid lines among the last bytes of a file of this name."""
     wanted = LINES.get(os.path.basename(name), dict) if kinds is None else kinds
     for line in data.splitlines():
         try:
@@ -171,8 +171,8 @@ def changed_files(
     until: float | None,
     limit: int,
 ) -> list[dict]:
-    """Files of `folder` that are new or changed since the record in `code_dir`, as the agent's
-    `changed_files` tells them."""
+    """Files of `folder` that are new or changed since the record in `code_dir`, in the form of the agent's
+    `changed_files`."""
     manifest = os.path.join(code_dir, words.MANIFEST)
     return looking.changed_files(
         os.fspath(folder), manifest, os.fspath(left_out), since=since, until=until, limit=limit

@@ -11,12 +11,12 @@ from stoker.agent import writing
 
 
 def remove(top: Path | str, *names: str) -> None:
-    """Delete top/NAME/.../NAME: a file, a link, or a folder with all that is in it.
-    Only `top` may be a link. Harmless when nothing is there. Raises OSError."""
+    """Delete top/NAME/.../NAME: a file, a link, or a folder with its content. Only `top` may be a link.
+    Has no effect if nothing is there. Raises OSError."""
     writing.remove(os.fspath(top), *names)
 
 
 def clear(top: Path | str, *names: str) -> None:
-    """`remove`, as far as it can be done."""
+    """As `remove`, but ignores files that cannot be deleted."""
     with contextlib.suppress(OSError):
         remove(top, *names)

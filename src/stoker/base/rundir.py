@@ -89,7 +89,7 @@ class RunDir:
         return self.path / ATTEMPTS / str(n)
 
     def attempts(self) -> list[int]:
-        """The numbers of the attempts that were claimed, in order."""
+        """Numbers of the attempts that were claimed, in order."""
         # here: every command imports this module, few read run folders
         from stoker.agent.attempts import attempt_numbers
 
@@ -97,7 +97,8 @@ class RunDir:
 
 
 def write_whole(path: Path | str, data: bytes, mode: int = 0o644) -> None:
-    """Write beside, fsync, rename: a reader sees the old content or the new, never a part. Raises OSError."""
+    """Write to a temporary file, fsync, rename: a reader sees the old or the new content, never a part.
+    Raises OSError."""
     path = os.fspath(path)
     temp = f"{path}.tmp-{os.getpid()}"
     fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
@@ -116,23 +117,23 @@ def write_whole(path: Path | str, data: bytes, mode: int = 0o644) -> None:
 
 
 def write_json(path: Path | str, body: object, mode: int = 0o644) -> None:
-    """`write_whole` of a JSON document."""
+    """Write a JSON document with `write_whole`."""
     write_whole(path, (json.dumps(body, ensure_ascii=True) + "\n").encode(), mode)
 
 
 def read_json(path: Path | str) -> dict | None:
-    """The JSON object in a file; None when it is missing, torn, or not what it should be."""
+    """Read a JSON object from a file; None if it is missing, incomplete or invalid."""
     from stoker.base import reading  # here, since every command imports this module and few read run folders
 
     return reading.read_json(path)
 
 
 def pack_env(env: dict[str, str]) -> bytes:
-    """An environment as the bytes of the `env` file: KEY=VALUE, each ended by NUL."""
+    """Encode an environment as the bytes of the `env` file: KEY=VALUE, each ended by NUL."""
     return b"".join(os.fsencode(k) + b"=" + os.fsencode(v) + b"\0" for k, v in env.items())
 
 
 def unpack_env(data: bytes) -> dict[str, str]:
-    """What `pack_env` packed."""
+    """Decode the bytes that `pack_env` returned."""
     pairs = (item.split(b"=", 1) for item in data.split(b"\0") if b"=" in item)
     return {os.fsdecode(k): os.fsdecode(v) for k, v in pairs}

@@ -42,8 +42,8 @@ _NOT_THE_RUN = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """One run as it was asked for. `to_json` is spec.json in the run folder.
-    It never holds the environment."""
+    """The request for one run. `to_json` is spec.json in the run folder. It never contains the
+    environment."""
 
     command: tuple[str, ...]  # as the user typed it
     argv: tuple[str, ...] = ()  # what is executed: the interpreter resolved to an absolute path
@@ -105,19 +105,19 @@ class Spec:
 
     @classmethod
     def from_json(cls, body: dict) -> "Spec":
-        """A spec that some version wrote down. Raises InvalidSpec where there is no command."""
+        """Decode a stored spec of any version. Raises InvalidSpec if there is no command."""
         return decode.written(cls, body, "spec")
 
     @classmethod
     def from_request(cls, body: dict) -> "Spec":
-        """A spec as it is asked for, without the fields that Stoker itself gives.
-        Raises InvalidSpec with the fields that are wrong."""
+        """Decode the spec of a request, which has no fields that Stoker itself sets. Raises InvalidSpec
+        with the wrong fields."""
         return decode.asked(
             cls, {name: value for name, value in body.items() if name not in _GIVEN_BY_US}, "spec"
         ).check()
 
     def check(self) -> "Spec":
-        """Self, if it can be run at all. Raises InvalidSpec with what to change."""
+        """Return self if the run is possible. Raises InvalidSpec with what to change."""
         if not self.command or not self.command[0]:
             raise InvalidSpec(
                 "There is no command to run.",
@@ -155,7 +155,7 @@ class Spec:
         return replace(self, **changes)
 
     def fingerprint(self) -> str:
-        """Equal for two requests that mean the same run: everything but identity and time."""
+        """Equal for two requests of the same run: covers every field except identity and time."""
         body = {k: v for k, v in self.to_json().items() if k not in _NOT_THE_RUN}
         return hashlib.sha256(
             json.dumps(body, sort_keys=True).encode("utf-8", "surrogateescape")
@@ -164,8 +164,8 @@ class Spec:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What may change while a run lives. `to_json` is limits.json;
-    only the reconciler writes it, the agent echoes `seq`."""
+    """Settings that may change during a run. `to_json` is limits.json; only the reconciler writes it, and
+    the agent reports its `seq`."""
 
     seq: int = 1
     time_s: float | None = None  # running seconds over all attempts; None = no limit
@@ -175,7 +175,7 @@ class Limits:
 
     @classmethod
     def from_json(cls, body: dict) -> "Limits":
-        """Limits that some version wrote down."""
+        """Decode stored limits of any version."""
         return decode.written(cls, body, "limits")
 
 
@@ -203,12 +203,9 @@ RLIMITS = ("AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "
 
 
 def inheritance() -> dict:
-    """What a child of this process would have from it besides the environment, so that a run is started as
-    the shell would.
-
-    `{"host": str, "umask": int, "nice": int, "cpus": [int], "rlimits": {"NOFILE": soft}}`;
-    -1 is "no limit". All but the umask mean something on that host only.
-    """
+    """What a child process inherits besides the environment, so that a run starts as from the shell.
+    `{"host": str, "umask": int, "nice": int, "cpus": [int], "rlimits": {"NOFILE": soft}}`; -1 means no
+    limit. All values except the umask apply only on this host."""
     import resource
     umask = os.umask(0o022)
     os.umask(umask)
@@ -238,8 +235,8 @@ def _check_inheritance(body: object) -> None:
 
 
 def check_name(name: str) -> None:
-    """Names may hold spaces, quotes and any script;
-    nothing of NOT_IN_NAMES, no "-" in front, and not only dots."""
+    """Check the name of a run. Spaces, quotes and all scripts are allowed; characters in NOT_IN_NAMES, a
+    leading "-" and names of only dots are not."""
     if not name:
         return
     if (

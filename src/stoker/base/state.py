@@ -11,7 +11,7 @@ from stoker.base.units import format_size
 
 
 class State(StrEnum):
-    """Where a run is. PENDING -> STAGING -> STARTING -> RUNNING -> STOPPING -> DONE | FAILED | STOPPED."""
+    """State of a run. PENDING -> STAGING -> STARTING -> RUNNING -> STOPPING -> DONE | FAILED | STOPPED."""
 
     PENDING = "pending"
     STAGING = "staging"
@@ -24,12 +24,12 @@ class State(StrEnum):
 
     @property
     def final(self) -> bool:
-        """True where nothing more happens until somebody asks."""
+        """True if the run has ended and changes only when a user asks."""
         return self in FINAL
 
     @property
     def unfinished(self) -> bool:
-        """True where `start` makes sense: it ended, but not by reaching its end."""
+        """True if the run ended without finishing, so `start` makes sense."""
         return self in (State.FAILED, State.STOPPED)
 
 
@@ -49,7 +49,8 @@ STATE_SENTENCES = {
 
 
 class Reachability(StrEnum):
-    """Can we see the machine of the run. Silence never changes the state of a run."""
+    """Whether Stoker can reach the machine of the run. A machine that does not answer never changes the
+    state of a run."""
 
     OK = "ok"
     UNREACHABLE = "unreachable"
@@ -59,12 +60,9 @@ class Reachability(StrEnum):
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a run got where it is.
-
-    name: the word in JSON. state: the state a run ends in. sentence: what a beginner reads; `{}` fields
-        come from the evidence. retry: whether `--restarts` tries again. next:
-    what to type next; `{id}` is the run.
-    """
+    """Why a run is in its state.
+    name: the word in JSON. state: the final state. sentence: the text for users; `{}` fields come from the
+    evidence. retry: whether `--restarts` tries again. next: what to type next; `{id}` is the run."""
 
     name: str
     state: State
@@ -209,16 +207,15 @@ _PASSED_OVER = re.compile(  # lines that come after the one that matters
 
 
 def known_reason(told: object) -> str:
-    """A reason out of a file that a run may have written:
-    one of the table, "agent_lost" for none, else UNKNOWN."""
+    """Return a reason from a file that the run may have written: a reason of the table, "agent_lost" if
+    missing, else UNKNOWN."""
     if not told:
         return "agent_lost"
     return told if told in REASONS else UNKNOWN
 
 
 def sentence(reason: str, evidence: dict) -> str:
-    """The plain sentence for a reason, with the fields that its evidence fills;
-    a missing field reads "unknown"."""
+    """The sentence for a reason, with the fields of its evidence; a missing field reads "unknown"."""
     known = REASONS.get(reason)
     if known is None:
         return f"Ended for a reason that this version does not know ({reason})."
@@ -227,7 +224,7 @@ def sentence(reason: str, evidence: dict) -> str:
 
 
 def what_next(reason: str, evidence: dict, run_id: str) -> str:
-    """What to type next after an end with this reason."""
+    """What to type next after a run ended with this reason."""
     known = REASONS.get(reason)
     if known is None:
         return f"stoker logs {run_id}"
@@ -238,8 +235,8 @@ def what_next(reason: str, evidence: dict, run_id: str) -> str:
 
 
 def resuming(back: dict | None, attempt: int) -> str | None:
-    """How far this attempt is on its way back to its image, out of `back` in resume/state.json;
-    None once it is there."""
+    """Progress of this attempt towards its image, from `back` in resume/state.json; None when it has
+    reached the image."""
     if not back or back.get("attempt") != attempt or back.get("step") is None:
         return None
     if back.get("of") is None:
@@ -269,8 +266,8 @@ def _fields(evidence: dict) -> dict:
 
 
 def last_words(tail: object) -> str:
-    """The line of the end of a log that says most: the last one that is no hint, no progress bar, no rule.
-    "" if there is none."""
+    """The most informative line at the end of a log: the last line that is not a hint, a progress bar or a
+    rule. "" if there is none."""
     lines = tail if isinstance(tail, list) else str(tail or "").splitlines()
     said = [" ".join(str(line).split()) for line in lines]
     said = ["".join(c for c in line if c.isprintable()) for line in said if line]

@@ -32,8 +32,8 @@ MAX_DURATION_S = 10 * 365 * 86400.0
 
 
 def parse_duration(text: str) -> float:
-    """Seconds in "90s", "2h", "1h30m", "2d", "1:30:00", "2-12:00:00".
-    Raises InvalidSpec for anything else, zero included."""
+    """Convert "90s", "2h", "1h30m", "2d", "1:30:00" or "2-12:00:00" to seconds. Raises InvalidSpec for
+    other text, and for zero."""
     value = text.strip().lower()
     clock = _CLOCK.fullmatch(value)
     if clock:
@@ -56,7 +56,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Bytes in "24GB", "512MiB". Raises InvalidSpec for anything else."""
+    """Convert "24GB" or "512MiB" to bytes. Raises InvalidSpec for other text."""
     found = _SIZE.fullmatch(text.strip().lower())
     if not found or found[2] not in _BYTES:
         raise InvalidSpec(f"'{text}' is not a size.", hint="Write it as 500MB, 24GB or 16GiB.")
@@ -64,7 +64,7 @@ def parse_size(text: str) -> int:
 
 
 def format_duration(seconds: float) -> str:
-    """The two largest units that matter: "41s", "2m 5s", "3h 2m", "4d 1h"."""
+    """The two largest units that are not zero: "41s", "2m 5s", "3h 2m", "4d 1h"."""
     left = round(max(0.0, seconds))
     parts = []
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
@@ -75,7 +75,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_size(count: float) -> str:
-    """Bytes in decimal units with two significant places: "812 B", "4.0 kB", "1.2 GB"."""
+    """Bytes in decimal units with two significant digits: "812 B", "4.0 kB", "1.2 GB"."""
     if abs(count) < 1000:
         return f"{int(count)} B"
     for unit in ("kB", "MB", "GB", "TB"):
@@ -86,16 +86,16 @@ def format_size(count: float) -> str:
 
 
 def iso(timestamp: float) -> str:
-    """ISO 8601 in UTC with milliseconds, from a Unix timestamp in seconds."""
+    """Convert a Unix timestamp in seconds to ISO 8601 in UTC with milliseconds."""
     return datetime.fromtimestamp(timestamp, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def clock_time(timestamp: float, now: float) -> str:
-    """A moment as the clock on the wall shows it: "14:02", with the day where that is not today."""
+    """Local time of day: "14:02", with the date if it is not today."""
     there = datetime.fromtimestamp(timestamp)
     return there.strftime("%H:%M" if there.date() == datetime.fromtimestamp(now).date() else "%d %b %H:%M")
 
 
 def from_iso(text: str) -> float:
-    """The Unix timestamp in seconds of what `iso` wrote."""
+    """Convert the text of `iso` to a Unix timestamp in seconds."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

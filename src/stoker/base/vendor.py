@@ -20,7 +20,7 @@ _LEFT_OUT = "importlib_bootstrap"
 
 @functools.cache
 def hooks_name() -> str:
-    """`hooks-importlib_bootstrap-<hash>`: equal names have equal content."""
+    """`hooks-importlib_bootstrap-<hash>`: folders with equal names have equal content."""
     digest = hashlib.sha256()
     for name, path in _files():
         digest.update(f"{name}\0{path.stat().st_size}\0".encode() + path.read_bytes())
@@ -28,8 +28,8 @@ def hooks_name() -> str:
 
 
 def lay_out(parent: Path) -> Path:
-    """`parent/<hooks_name()>`, made if it is not there:
-    `sitecustomize.py` and the package `stoker_hooks`, no byte code."""
+    """Create `parent/<hooks_name()>` if it is missing, and return it: `sitecustomize.py` and the package
+    `stoker_hooks`, without byte code."""
     target = parent / hooks_name()
     if target.is_dir():
         return target

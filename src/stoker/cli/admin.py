@@ -83,8 +83,8 @@ def _print_gc(report: dict) -> None:
     runs = report["runs"]
     if not runs:
         output.say(
-            f"nothing to free: no run ended more than {format_duration(report['older_s'])} ago. For all: "
-            "stoker gc --older 0s"
+            f"nothing to free: no run ended more than {format_duration(report['older_s'])} ago. "
+            "To delete all ended runs: stoker gc --older 0s"
         )
         return
     rows = [
@@ -107,11 +107,11 @@ def _print_gc(report: dict) -> None:
 
 
 @click.command("top")
-@click.option("--on", "target", default="", metavar="NAME", help="Show this machine and only its runs.")
+@click.option("--on", "target", default="", metavar="NAME", help="Show the machine NAME and only its runs.")
 @click.option("--once", is_flag=True, help="Print once and exit.")
 @json_option("Print once, as JSON.")
 def top(target: str, once: bool, as_json: bool) -> None:
-    """Watch the machine and its active runs. Press q or Ctrl-C to leave."""
+    """Watch the machine and its active runs. Press q or Ctrl-C to quit."""
     client = plane()
     if as_json:
         output.print_json(client.top(target))
@@ -180,7 +180,7 @@ def _quit_within(seconds: float) -> bool:
 
 
 def top_lines(body: dict) -> list[str]:
-    """The picture of `top` as lines."""
+    """The lines of the `top` screen."""
     machine = body.get("machine") or {}
     lines = [line for line in _machine_lines(machine) if line]
     runs = body.get("runs") or []
@@ -245,7 +245,7 @@ def _top_row(run: dict) -> list[str]:
     "target",
     default="local",
     metavar="NAME",
-    help="Check another machine before anything is sent there.",
+    help="Check another machine before Stoker sends anything to it.",
 )
 @json_option("Print the findings as a JSON list.")
 def doctor(command: tuple[str, ...], target: str, as_json: bool) -> int:
@@ -389,7 +389,7 @@ def server_enable() -> None:
 
 @server.command("disable")
 def server_disable() -> None:
-    """No longer start the server at boot. Undoes `enable`."""
+    """Do not start the server at boot any more. Undoes `enable`."""
     from stoker.cli.unit import disable
 
     print(disable())

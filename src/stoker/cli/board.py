@@ -72,7 +72,8 @@ def _exported(runs: Sequence[dict], folder: str, as_json: bool) -> None:
     at = Path(folder)
     if at.exists() and (not at.is_dir() or any(at.rglob("events.out.tfevents.*"))):
         raise InvalidSpec(
-            f"{output.shown(folder)} has event files already, or is no folder.", hint="Name a new folder."
+            f"{output.shown(folder)} already contains event files, or is not a folder.",
+            hint="Name a new folder.",
         )
     written = Written(at, runs)
     written.update(say=True)
@@ -84,7 +85,7 @@ def _exported(runs: Sequence[dict], folder: str, as_json: bool) -> None:
 
 
 class Written:
-    """Event files of runs, a folder for each."""
+    """The event files of runs, one folder per run."""
 
     def __init__(self, folder: Path, runs: Sequence[dict]) -> None:
         self.folder, self.runs = folder, list(runs)
@@ -96,7 +97,7 @@ class Written:
         self._active = {run["id"] for run in runs}
 
     def update(self, say: bool = False) -> None:
-        """What is new of the runs that were active at the last look."""
+        """Write new points of runs that were active at the last update."""
         for run in self.runs:
             if run["id"] not in self._active:
                 continue
@@ -107,8 +108,8 @@ class Written:
                 self._active.discard(run["id"])
             if say and broken:
                 output.say(
-                    f"{run['name']}: {output.cut(', '.join(broken), 200)}: numbered in order; "
-                    "TensorBoard has whole steps only"
+                    f"{run['name']}: {output.cut(', '.join(broken), 200)}: "
+                    "points are numbered in order, because TensorBoard needs whole-number steps"
                 )
 
     def close(self) -> None:
@@ -183,12 +184,14 @@ def _wait_for(server: subprocess.Popen, port: int, log: Path) -> None:
             if probe.connect_ex((HOST, port)) == 0:
                 return
         time.sleep(0.1)
-    raise StokerError(f"TensorBoard did not start: {_end(log)}", hint="Another port: stoker board --port N")
+    raise StokerError(
+        f"TensorBoard did not start: {_end(log)}", hint="Use another port: stoker board --port N"
+    )
 
 
 def _end(log: Path) -> str:
     text = log.read_bytes()[-LOG_END:].decode(errors="replace").strip()
-    return output.shown(text.splitlines()[-1]) if text else "it said nothing"
+    return output.shown(text.splitlines()[-1]) if text else "it printed nothing"
 
 
 def _follow(written: Written, server: subprocess.Popen) -> None:

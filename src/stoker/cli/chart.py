@@ -26,7 +26,7 @@ class Curve:
 
 @dataclass(slots=True)
 class Chart:
-    """One picture."""
+    """One picture with curves."""
 
     title: str
     axis: str
@@ -34,7 +34,7 @@ class Chart:
 
 
 def limits(chart: Chart) -> tuple[float, float, float, float] | None:
-    """The smallest and largest position and value; None where nothing is finite."""
+    """Smallest and largest position and value; None if no value is finite."""
     seen = [point for curve in chart.curves for point in curve.points if all(map(_drawable, point))]
     if not seen:
         return None
@@ -52,7 +52,7 @@ def _drawable(value: float) -> bool:
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
-    """Round numbers within, at most so many."""
+    """Round numbers within the range, at most this many."""
     rough = (high - low) / max(1, most)
     power = 10.0 ** math.floor(math.log10(rough)) if rough > 0 else 1.0
     step = next(power * m for m in (1, 2, 2.5, 5, 10, 20) if power * m >= rough)
@@ -61,7 +61,7 @@ def ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def number(value: float) -> str:
-    """A tick: 0.25, 1,500, 1e-05."""
+    """The text of a tick: 0.25, 1,500, 1e-05."""
     if value and (abs(value) < 1e-3 or abs(value) >= 1e7):
         return f"{value:.3g}"
     text = f"{round(value, 6):,.6f}".rstrip("0").rstrip(".")
@@ -69,7 +69,7 @@ def number(value: float) -> str:
 
 
 def draw(chart: Chart, columns: int, *, colour: bool, rows: int = ROWS) -> str:
-    """The picture in that many columns."""
+    """The lines of the picture, this many columns wide."""
     area = limits(chart)
     title = f"{output.shown(chart.title)}"
     if area is None:
@@ -168,6 +168,6 @@ def _below(ends: tuple[float, float], left: int, wide: int, columns: int, axis: 
 
 
 def of(label: str, points: Sequence[Sequence]) -> Curve:
-    """A curve out of the points of an answer: `[position, value, time]`,
-    with "nan" for what JSON has no word for."""
+    """Make a curve from the points of an answer: `[position, value, time]`, with "nan" for values that
+    JSON cannot represent."""
     return Curve(label, [(float(point[0]), float(point[1])) for point in points])

@@ -24,7 +24,7 @@ _BLANKS = re.compile(rb"[ \t]+")  # before a number they are as many as it leave
 
 @dataclass(frozen=True)
 class Noise:
-    """What two undisturbed runs do not agree on."""
+    """Differences between two undisturbed runs."""
 
     shapes: frozenset[tuple[bytes, int]] = frozenset()  # (a line without its numbers, which number of it)
     lines: frozenset[bytes] = frozenset()  # shapes of lines that only one of them has
@@ -58,7 +58,7 @@ class Noise:
 
 
 def noise(a: dict, b: dict) -> Noise:
-    """From two undisturbed runs (`text`: bytes, `files`: {name: hash})."""
+    """The differences between two undisturbed runs (`text`: bytes, `files`: {name: hash})."""
     numbers: set[tuple[bytes, int]] = set()
     lines: set[bytes] = set()
     for text in (lambda run: run["text"], lambda run: _standing(run["text"])):
@@ -111,8 +111,8 @@ def _noise_of_lines(first: list[bytes], second: list[bytes]) -> tuple[set[tuple[
 
 
 def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = False) -> list[str]:
-    """What differs, in words; empty when all that can be compared is equal. `tail_only`:
-    the text need only be an end of the plain one."""
+    """Differences in words; empty if everything comparable is equal. `tail_only`: the text may be only the
+    end of the baseline's text."""
     found = []
     if other["digest"] is None:
         return [f"it ended differently than the baseline run: {other['run']['sentence']}"]
@@ -140,8 +140,8 @@ def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = Fal
 
 
 def only_bars(plain: dict, other: dict, known: Noise, *, tail_only: bool = False) -> bool:
-    """Whether the texts differ, but only in what was drawn over:
-    how often a bar is drawn anew follows the clock."""
+    """True if the texts differ only in overwritten frames of progress bars, whose number depends on the
+    clock."""
     if _alike(*(_masked(each["text"], known) for each in (plain, other)), tail_only):
         return False
     return _alike(*(_masked(_standing(each["text"]), known) for each in (plain, other)), tail_only)
@@ -158,7 +158,7 @@ def _same_members(a: dict, b: dict, name: str) -> bool:
 
 
 def file_hashes(folder: Path, names: list[str]) -> dict[str, str]:
-    """{name: hash of its content}; a file that cannot be read has none."""
+    """{name: hash of its content}; unreadable files are missing."""
     found = {}
     for name in names:
         try:
@@ -170,8 +170,8 @@ def file_hashes(folder: Path, names: list[str]) -> dict[str, str]:
 
 
 def archive_members(folder: Path, names: list[str]) -> dict[str, dict[str, str]]:
-    """{name: {member: hash of the content}} for each file in `names` that is a zip archive.
-    Time stamps in it are ignored."""
+    """{name: {member: hash of the content}} of each file in `names` that is a zip archive. Ignores time
+    stamps in the archive."""
     found = {}
     for name in names:
         try:
@@ -186,7 +186,7 @@ def archive_members(folder: Path, names: list[str]) -> dict[str, dict[str, str]]
 
 
 def file_texts(folder: Path, names: list[str]) -> dict[str, bytes]:
-    """{name: content} of those that are text and not too large."""
+    """{name: content} of text files that are not too large."""
     found: dict[str, bytes] = {}
     for name in names:
         try:

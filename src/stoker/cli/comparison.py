@@ -16,7 +16,7 @@ PARAMETERS_MAX = 8  # columns of parameters; --csv has all
 
 
 def sort(found: dict, by: str | None) -> None:
-    """Order the runs: the best of a metric first, or the smallest of a parameter. Raises NotFound."""
+    """Sort the runs: best value of a metric first, or smallest value of a parameter. Raises NotFound."""
     if by is None:
         return
     runs, metric = found["runs"], _metric(found, by)
@@ -40,7 +40,7 @@ def sort(found: dict, by: str | None) -> None:
 
 
 def is_metric(found: dict, name: str) -> bool:
-    """Whether `sort` orders by the best value of a metric."""
+    """True if `sort` would use the best value of a metric."""
     return _metric(found, name) is not None
 
 
@@ -70,7 +70,7 @@ def _key(value: float | None, highest: bool) -> tuple[bool, float]:
 
 
 def pick(found: dict, names: Sequence[str], most: int) -> list[str]:
-    """The metrics of the table. Raises NotFound for one that no run has."""
+    """The metrics of the table. Raises NotFound for a metric that no run has."""
     if not names:
         return [name for name in found["metrics"] if not name.endswith((".mean", ".2"))][:most]
     picked = []
@@ -86,7 +86,7 @@ def pick(found: dict, names: Sequence[str], most: int) -> list[str]:
 
 
 def table(found: dict, metrics: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """RUN | parameters that differ | best (step), last of each metric | steps/s."""
+    """RUN | parameters that differ | best (step) and last value of each metric | steps/s."""
     runs, parameters = found["runs"], found["parameters"][:PARAMETERS_MAX]
     header = ["RUN", "STATE", *parameters]
     for name in metrics:
@@ -118,7 +118,8 @@ def _tags(run: dict, runs: Sequence[dict]) -> str:
 
 
 def show_code(found: dict) -> None:
-    """The difference between the code of two runs, on stdout; what was not recorded on stderr."""
+    """Print the differences in the code of two runs on stdout, and files without recorded content on
+    stderr."""
     first, second = (run["name"] for run in found["runs"])
     told = found["code_diff"]
     for note in told["notes"]:
@@ -156,7 +157,7 @@ def _point(point: list | None, unit: str, axis: str | None) -> str:
 
 
 def everything(found: dict) -> tuple[list[str], list[list]]:
-    """All parameters and metrics, one run a row."""
+    """All parameters and metrics, one row per run."""
     names = list(dict.fromkeys(name for run in found["runs"] for name in run["parameters"]))
     header = ["run", "id", "state", "tags", "note", *names]
     for name in found["metrics"]:
@@ -182,7 +183,7 @@ def everything(found: dict) -> tuple[list[str], list[list]]:
 
 
 def show(found: dict, header: list[str], rows: list[list[str]], metric: str | None) -> None:
-    """The table and the sentences, on stdout."""
+    """Print the table and the sentences on stdout."""
     kept, cells = output.without_empty(header, rows)
     print(
         "\n".join(
@@ -198,7 +199,7 @@ def show(found: dict, header: list[str], rows: list[list[str]], metric: str | No
 
 
 def sentences(found: dict, metric: str | None) -> list[str]:
-    """Groups of seeds, then what differs besides the parameters."""
+    """Sentences about groups of seeds, then about other differences than parameters."""
     said = []
     chosen = _metric(found, metric) if metric else None
     judged = (

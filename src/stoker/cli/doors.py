@@ -39,7 +39,10 @@ def ssh(name: str, command: tuple[str, ...]) -> None:
 @click.option("--port", type=click.IntRange(1, 65535), required=True,
               help="Port of that machine (on its 127.0.0.1), such as 8888 for Jupyter.")
 @click.option(
-    "--here", type=click.IntRange(1, 65535), metavar="PORT", help="Port on this machine.  [default: the same]"
+    "--here",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Port on this machine.  [default: the same port]",
 )
 def open_(name: str, port: int, here: int | None) -> None:
     """Make a port of a machine reachable as http://127.0.0.1:PORT here, until Ctrl-C.
@@ -86,12 +89,13 @@ def push(source: str, place: str) -> None:
     A PATH without a leading / is in your home folder on the machine.
     The content of a folder goes into the folder PATH.
     Files with the same size and time are not sent again.
-    No file is deleted on the machine, and no file is ever incomplete there. Needs rsync on both.
+    No file is deleted on the machine, and no file is ever incomplete there. Needs rsync on both machines.
     """
     name, colon, path = place.partition(":")
     if not colon or not path:
         raise InvalidSpec(
-            f"{output.shown(place)} does not say where to copy to.", hint="stoker push data box:data"
+            f"{output.shown(place)} does not name a machine and a path, such as box:data.",
+            hint="stoker push data box:data",
         )
     *options, host = _destination(name)
     source = os.path.abspath(source)
@@ -137,7 +141,8 @@ def _destination(name: str) -> list[str]:
         )
     if not machines[name].host:
         raise InvalidSpec(
-            f"{output.shown(name)} is this machine.", hint="Machines behind ssh: stoker machine ls"
+            f"{output.shown(name)} is this machine.",
+            hint="List the machines that you reach by ssh: stoker machine ls",
         )
     return shlex.split(machines[name].host)
 

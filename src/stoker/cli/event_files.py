@@ -10,7 +10,7 @@ from stoker.base.errors import InvalidSpec
 
 
 class Events:
-    """The event file of one run. `update` adds what is new."""
+    """The event file of one run. `update` appends new points."""
 
     def __init__(self, folder: Path) -> None:
         """Raises InvalidSpec without TensorBoard."""
@@ -27,13 +27,10 @@ class Events:
         self._written: dict[str, list[list]] = {}
 
     def update(self, series: Sequence[dict]) -> list[str]:
-        """Write the points that are not in the file.
-        Returns the names of curves whose positions are no whole numbers.
-
-        Where an earlier point is another one now, as after a resume that was not exact, all is written again
-        after a mark at which
-        TensorBoard forgets what came before.
-        """
+        """Write the points that are not in the file yet. Returns the names of curves whose positions are not
+        whole numbers.
+        If an earlier point has changed, as after a resume that was not exact, writes a mark that makes
+        TensorBoard forget the old points, and then all points again."""
         curves = _by_tag(series)
         if any(
             points[: len(self._written.get(tag, ()))] != self._written.get(tag, [])
@@ -61,7 +58,7 @@ class Events:
         return broken
 
     def close(self) -> None:
-        """Write what is held and close."""
+        """Write buffered data and close the file."""
         self._writer.close()
 
 

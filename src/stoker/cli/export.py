@@ -147,8 +147,8 @@ def _tensorboard(folder: Path, found: dict, curves: Sequence[dict]) -> list[str]
         written.append(f"tensorboard/{name}")
         if broken:
             output.say(
-                f"{name}: {output.cut(', '.join(broken), 200)}: numbered in order; "
-                "TensorBoard has whole steps only"
+                f"{name}: {output.cut(', '.join(broken), 200)}: points are numbered in order, because "
+                "TensorBoard needs whole-number steps"
             )
     return written
 

@@ -8,7 +8,7 @@ from stoker.cli import output
 
 
 def figure(value: float | str, unit: str = "") -> str:
-    """A value of a metric for people."""
+    """The value of a metric as text for users."""
     number = float(value)
     if not math.isfinite(number):
         return str(number)
@@ -16,7 +16,7 @@ def figure(value: float | str, unit: str = "") -> str:
 
 
 def now_words(numbers: dict | None) -> str:
-    """"epoch 3/15  loss 0.1021  acc 97.2 %"; empty where nothing is known."""
+    """"epoch 3/15  loss 0.1021  acc 97.2 %"; empty if nothing is known."""
     if not numbers:
         return ""
     parts = []

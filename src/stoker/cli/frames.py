@@ -4,12 +4,10 @@ from __future__ import annotations
 
 
 class Frames:
-    """Writes pieces of a log to stdout.
-    Of a line with carriage returns only the last frame is written, unless `raw`.
-
-    `live`: what has come is written at once, so that a bar moves on the terminal;
-    else a line is written when it is whole.
-    """
+    """Writes pieces of a log to stdout. If a line has carriage returns, writes only its last frame, unless
+    `raw`.
+    `live`: writes incomplete lines at once, so that progress bars move; otherwise waits for the end of the
+    line."""
 
     def __init__(self, raw: bool, live: bool) -> None:
         self._raw, self._live = raw, live
@@ -17,7 +15,7 @@ class Frames:
         self._inside = False  # a part of the present line is written already
 
     def write(self, piece: bytes) -> None:
-        """The next bytes of the log. Raises OSError."""
+        """Write the next bytes of the log. Raises OSError."""
         from stoker.cli.run.follow import write_all
 
         if self._raw:
@@ -33,7 +31,7 @@ class Frames:
         write_all(1, text)
 
     def end(self) -> None:
-        """The log ends here."""
+        """End of the log."""
         from stoker.cli.run.follow import write_all
 
         rest, self._rest = self._rest, b""

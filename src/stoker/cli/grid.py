@@ -21,7 +21,8 @@ _EXAMPLES = "--param lr=0.1,0.01   --param lr=1e-4..1e-1:log4   --param lr=1e-4.
 
 @dataclass(frozen=True, kw_only=True)
 class Param:
-    """One --param. values: those of a list, or of a range with a count; empty for a range to draw from."""
+    """One --param. values: of a list, or of a range with a number of values; empty for a range to draw
+    from."""
 
     name: str
     values: tuple[str, ...] = ()
@@ -31,14 +32,15 @@ class Param:
     whole: bool = False
 
     def draw(self, source: random.Random) -> str:
-        """A value by chance: evenly from the list, from the range, or from the logarithms of the range."""
+        """Draw a random value: uniformly from the list, from the range, or from the logarithms of the
+        range."""
         if self.values:
             return source.choice(self.values)
         return _between(self, source.random())
 
 
 def parse(text: str) -> Param:
-    """`lr=0.1,0.01` (a list), `p=0.0..0.5:6` and `lr=1e-4..1:log5` (that many values), `n=1..8` and
+    """Parse `lr=0.1,0.01` (a list), `p=0.0..0.5:6` and `lr=1e-4..1:log5` (this many values), `n=1..8` and
     `lr=1e-4..1:log` (to draw from).
     Raises InvalidSpec."""
     name, found, given = text.partition("=")
@@ -71,8 +73,8 @@ def parse(text: str) -> Param:
 
 
 def combinations(params: Sequence[Param], draws: int | None, seed: int) -> list[dict[str, str]]:
-    """Every combination, the last parameter changing fastest; or `draws` different ones by chance.
-    Raises InvalidSpec."""
+    """All combinations, the last parameter changing fastest; or `draws` different random ones. Raises
+    InvalidSpec."""
     names = [each.name for each in params]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidSpec(f"--param {twice[0]} is given twice.", hint=_EXAMPLES)
@@ -84,7 +86,7 @@ def combinations(params: Sequence[Param], draws: int | None, seed: int) -> list[
     count = math.prod(len(each.values) for each in params)
     if count > RUNS_MAX:
         raise InvalidSpec(
-            f"These are {count:,} runs; a sweep has at most {RUNS_MAX:,}.",
+            f"These parameters give {count:,} runs; a sweep has at most {RUNS_MAX:,}.",
             hint="--random 40 draws 40 of them.",
         )
     return [
@@ -112,8 +114,7 @@ def _between(param: Param, place: float) -> str:
 
 
 def command_of(command: Sequence[str], values: dict[str, str]) -> tuple[str, ...]:
-    """The command with the values: `{lr}` in a word is replaced,
-    any other is added at the end as `--lr 0.1`."""
+    """The command with the values: replaces `{lr}` in a word, and appends other parameters as `--lr 0.1`."""
     words = list(command)
     for name, value in values.items():
         place = f"{{{name}}}"

@@ -155,8 +155,8 @@ def _print(found: list[dict], now: float) -> None:
 
 
 def fit(header: Sequence[str], rows: list[list[str]], columns: int) -> tuple[list[str], list[list[str]]]:
-    """The table for a terminal of this width: fewer numbers, then fewer columns, until the command, which is
-    the last one, has its least; then it is cut between words."""
+    """Fit the table to a terminal of this width: removes numbers, then columns, until the command (the
+    last column) has its minimum width; then cuts the command between words."""
     if "NUMBERS" in header:
         at = header.index("NUMBERS")
         room = columns - _columns_of(header, rows, without=at) - COMMAND_LEAST - 2
@@ -204,7 +204,7 @@ def _fewer(text: str, columns: int) -> str:
 
 
 def progress_words(run: dict) -> tuple[str, str, str]:
-    """Step, steps a second and time to the end of a running training; empty where they are not known."""
+    """Step, steps per second and remaining time of a running training; empty if unknown."""
     told = run.get("progress") or {}
     if not told.get("step"):
         return "", "", ""
@@ -214,7 +214,7 @@ def progress_words(run: dict) -> tuple[str, str, str]:
 
 
 def short_command(command: Sequence[str]) -> str:
-    """A command without the folders of its interpreter and its script: `python gpt.py --lr 0.1`."""
+    """The command without the folders of interpreter and script: `python gpt.py --lr 0.1`."""
     words = list(command)
     first = os.path.basename(words[0]) if words else ""
     if re.fullmatch(r"(python|pypy|torchrun|accelerate)[\d.]*", first) or words[0].endswith((".py", ".sh")):
@@ -226,12 +226,12 @@ def short_command(command: Sequence[str]) -> str:
 
 
 def needed_id(run: dict) -> str:
-    """The id of a run whose name means a newer run; else empty."""
+    """The id of a run whose name means a newer run; otherwise empty."""
     return run["id"] if run.get("ref", run["name"]) != run["name"] else ""
 
 
 def state_words(run: dict) -> str:
-    """The state, with what matters beside it in brackets."""
+    """The state, with important facts in brackets."""
     state = run["state"]
     extra = []
     if (run.get("progress") or {}).get("back"):
@@ -261,7 +261,7 @@ def state_words(run: dict) -> str:
 
 
 def when_words(run: dict, now: float) -> str:
-    """Since when it is in its state, in words."""
+    """How long the run has been in its state, in words."""
     state = State(run["state"])
     moment = (
         run.get("ended_at")

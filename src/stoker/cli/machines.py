@@ -149,7 +149,10 @@ def _login(host: str, *options: str) -> None:
 def _policy(name: str, config: TargetConfig) -> str:
     """When the machine is switched off, in a sentence; or that nobody does it."""
     if not config.off:
-        return f"{name} keeps running after its runs, and billing goes on: it has no --off command."
+        return (
+            f"{name} has no --off command, so it continues to run after its runs, and you continue to pay "
+            "for it."
+        )
     after = f"{format_duration(config.off_after_s)} after" if config.off_after_s else "after"
     drained = (
         "its last run" if config.disk_survives else "the files of its last run are copied to this machine"
@@ -205,7 +208,7 @@ def _standing(machine: dict) -> str:
     if off["state"] == "failed":
         return f"--off failed (exit code {off['last']['code']})"
     if off["state"] in ("off", "ran"):
-        return "--off was run"
+        return "--off command was run"
     return f"off {format_duration(off['after_s'])} after its last run"
 
 
@@ -216,7 +219,8 @@ def _standing(machine: dict) -> str:
 )
 @json_option()
 def off(name: str, yes: bool, as_json: bool) -> int:
-    """Switch a machine off now, with its --off command. Refused while a run is active or waits there."""
+    """Switch a machine off now, with its --off command.
+    Refused while a run is active on the machine or waits for it."""
     owed = next(
         (each["off"]["owed"] for each in plane().machines() if each["name"] == name and each["off"]), []
     )
@@ -332,14 +336,14 @@ def data(name: str, remove: tuple[str, ...], as_json: bool) -> None:
 )
 @json_option()
 def rm(name: str, yes: bool, as_json: bool) -> int:
-    """Remove a machine from the list. All its runs must have ended. Deletes nothing on the machine."""
+    """Remove a machine from the list. All its runs must have ended. Nothing is deleted on the machine."""
     runs = [run for run in plane().runs(all=True, limit=ALL_RUNS) if run["target"] == name]
     active = [run for run in runs if not State(run["state"]).final]
     if active:
         raise StateError(
             (
-                f"{output.shown(name)} has {len(active)} active runs, {output.shown(active[0]['name'])} "
-                "among them."
+                f"{output.shown(name)} has {len(active)} active runs, including "
+                f"{output.shown(active[0]['name'])}."
             ),
             hint=f"Wait for them or stop them: stoker stop {output.type_ref(active[0])}",
         )
@@ -396,9 +400,8 @@ def _print_facts(facts: dict) -> None:
     offset = facts.get("clock_offset_s")
     if offset is not None and abs(offset) > CLOCK_S:
         output.say(
-            f"its clock is {format_duration(abs(offset))} {'ahead of' if offset > 0 else 'behind'} the "
-            "clock here. "
-            "Stoker corrects the times of runs, but not the times of their files"
+            f"its clock is {format_duration(abs(offset))} {'ahead of' if offset > 0 else 'behind'} this "
+            "machine's clock. Stoker corrects the times of runs, but not the times of their files"
         )
     for line in _cannot(facts):
         output.say(line)
@@ -414,8 +417,11 @@ def _cannot(facts: dict) -> list[str]:
     if chosen and pythons is not None and chosen not in [each["python"] for each in pythons]:
         told.append(f"scripts run with {output.shown(chosen)}, from config.toml")
     if pythons and not chosen and torches and not facts.get("torch"):
-        told.append(f"python3 has no torch; {output.shown(torches[0])} has. To use it, in config.toml: "
-                    f'python = "{output.shown(torches[0])}"')
+        told.append(
+            f"python3 has no torch, but {output.shown(torches[0])} has torch. "
+            "To use that Python, write into config.toml: "
+            f'python = "{output.shown(torches[0])}"'
+        )
     if (facts.get("shm_bytes") or SHM_LOW_BYTES) < SHM_LOW_BYTES:
         told.append(
             f"/dev/shm has {format_size(facts['shm_bytes'])}: DataLoader workers may die there; "

@@ -140,7 +140,7 @@ COMPLETION = """Shell completion of verbs and runs:
 
 
 class Verbs(click.Group):
-    """A group whose commands come from VERBS, each imported when it is asked for."""
+    """A group whose commands come from VERBS; each command is imported when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -196,7 +196,8 @@ def help_(ctx: click.Context, verb: str | None) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; gives the exit code. Every failure is one sentence and a hint on stderr."""
+    """Run the command line and return the exit code. Every failure prints one sentence and a hint on
+    stderr."""
     args = list(sys.argv[1:] if argv is None else argv)
     output.prepare()
     own_failure = EXIT_OWN_FAILURE if args[:1] == ["run"] else None

@@ -114,11 +114,13 @@ def plot(  # noqa: PLR0917
     print("\n\n".join(chart.draw(each, wide, colour=output.is_terminal(sys.stdout)) for each in shown))
     if len(charts) > len(shown):
         left = ", ".join(dict.fromkeys(each.title for each in charts[len(shown):]))
-        output.say(f"{len(charts) - len(shown)} more: {output.cut(left, 200)}. To draw one: --metric NAME")
+        output.say(
+            f"{len(charts) - len(shown)} more: {output.cut(left, 200)}. To draw a metric: --metric NAME"
+        )
 
 
 def curves_of(refs: Sequence[str], names: Sequence[str], points: int | None) -> list[dict]:
-    """The answers for all runs. A name that only some runs have is no mistake."""
+    """The curves of all runs. A name that only some of the runs have is not an error."""
     found, missing = [], None
     for ref in spread(refs):
         run = plane().run(ref)
@@ -140,8 +142,7 @@ def _notes(found: Sequence[dict]) -> list[str]:
 
 
 def charts_of(found: Sequence[dict]) -> list[chart.Chart]:
-    """One picture for each metric and axis; the losses first, then what is known as a metric,
-    then the rest."""
+    """One picture per metric and axis: losses first, then known metrics, then the rest."""
     made: dict[tuple[str, str], chart.Chart] = {}
     ranks: dict[tuple[str, str], tuple] = {}
     many = len(found) > 1
@@ -167,7 +168,7 @@ def _axis(name: str) -> str:
 
 
 def point_rows(found: Sequence[dict]) -> Iterator[tuple]:
-    """One row a value, under POINT_COLUMNS."""
+    """One row per value, with the columns POINT_COLUMNS."""
     for each in found:
         for one in each["series"]:
             for at, value, time in one["points"]:
@@ -179,7 +180,7 @@ def _short(value: float) -> float | int:
 
 
 def csv_text(header: Sequence[str], rows: Iterator[Sequence] | Sequence[Sequence]) -> str:
-    """The rows as CSV that a spreadsheet opens without running a formula."""
+    """The rows as CSV that a spreadsheet opens without running formulas."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([_safe(cell) for cell in header])

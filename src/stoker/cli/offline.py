@@ -12,7 +12,8 @@ PROJECT = "stoker"
 
 
 def write(folder: Path, name: str, run: dict, series: Sequence[dict]) -> None:
-    """Into folder/wandb. Each axis is a metric that its curves refer to. Raises InvalidSpec without wandb."""
+    """Write an offline W&B run into folder/wandb. Each axis is a metric that its curves refer to. Raises
+    InvalidSpec without wandb."""
     try:
         import wandb
     except ImportError as e:
@@ -46,8 +47,8 @@ def write(folder: Path, name: str, run: dict, series: Sequence[dict]) -> None:
 
 
 def rows(series: Sequence[dict]) -> list[tuple[tuple[str, float], dict[str, float]]]:
-    """The values at each position of each axis, in order;
-    values that come again at one position make a row of their own."""
+    """The values at each position of each axis, in order; a repeated value at one position begins a new
+    row."""
     found: dict[tuple[str, float, int], dict[str, float]] = {}
     for one in series:
         seen: dict[float, int] = {}

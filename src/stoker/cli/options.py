@@ -24,8 +24,8 @@ _client: Client | None = None
 
 
 def plane(start: bool = True) -> Client:
-    """The server's verbs, for any thread; the server is started if none runs, unless `start` is False:
-    then the server may be of any version. Raises StokerError."""
+    """A client of the server, for any thread. Starts the server if it is not running, unless `start` is
+    False: then the server may have any version. Raises StokerError."""
     global _client
     from stoker.client import connect
 
@@ -37,8 +37,8 @@ def plane(start: bool = True) -> Client:
 
 
 class Patience:
-    """With a server that went away: it is looked for again, a while long, and not when it answers with the
-    same failure over and over."""
+    """Retries for a server that disappeared: tries for a limited time, and gives up earlier if the same
+    failure repeats."""
 
     def __init__(self, for_s: float = 60.0, times: int = 30) -> None:
         self.for_s = for_s
@@ -47,11 +47,11 @@ class Patience:
         self._count = 0
 
     def heard(self) -> None:
-        """It is there."""
+        """The server answered."""
         self._since, self._count = 0.0, 0
 
     def left_s(self) -> float:
-        """How long to wait before the next try; 0 when it is time to give up."""
+        """Seconds until the next try; 0 if it is time to give up."""
         now = time.monotonic()
         self._since = self._since or now
         self._count += 1
@@ -60,7 +60,7 @@ class Patience:
 
 
 class Duration(click.ParamType):
-    """"90s", "2h", "1h30m" as seconds; "0s" only where that makes sense."""
+    """Converts "90s", "2h" or "1h30m" to seconds; accepts "0s" only for some options."""
 
     name = "duration"
 
@@ -74,7 +74,8 @@ class Duration(click.ParamType):
 
 
 class Signal(click.ParamType):
-    """"TERM" or "SIGTERM" as "TERM". The signals that a run can be sent are in base/spec.py."""
+    """Converts "TERM" or "SIGTERM" to "TERM". base/spec.py lists the signals that Stoker can send to a
+    run."""
 
     name = "signal"
 
@@ -87,7 +88,7 @@ class Signal(click.ParamType):
 
 
 class Warn(click.ParamType):
-    """"5m" or "5m:USR1" as (300.0, "USR1")."""
+    """Converts "5m" or "5m:USR1" to (300.0, "USR1")."""
 
     name = "warning"
 
@@ -122,7 +123,7 @@ class Gpus(click.ParamType):
 
 
 class Size(click.ParamType):
-    """"8GB" or "512MiB" as bytes."""
+    """Converts "8GB" or "512MiB" to bytes."""
 
     name = "size"
 
@@ -131,7 +132,7 @@ class Size(click.ParamType):
 
 
 class Stall(click.ParamType):
-    """"10m", "10m:stop" or "10m:restart" as (600.0, "warn"), and so on."""
+    """Converts "10m", "10m:stop" or "10m:restart" to (600.0, "warn"), and so on."""
 
     name = "stall"
 
@@ -146,7 +147,7 @@ class Stall(click.ParamType):
 
 
 class Renamed(click.Option):
-    """An option under its new name. The old names that follow it work, and help does not list them."""
+    """An option with a new name. Its old names still work, but help does not list them."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         names, self.opts = self.opts, self.opts[:1]
@@ -157,8 +158,8 @@ class Renamed(click.Option):
 
 
 class Ref(click.ParamType):
-    """The id of a run, a unique prefix of one, or its name; for several runs also @TAG.
-    Completes to the names that exist."""
+    """The id of a run, a unique prefix of an id, or a name; for several runs also @TAG. Completes to
+    existing names."""
 
     name = "run"
 
@@ -175,16 +176,16 @@ class Ref(click.ParamType):
 
 
 def find(ref: str, *, active: bool = False) -> dict:
-    """The run that `ref` means. Of several runs of one name the newest (`active`:
-    the newest that has not ended), said on stderr."""
+    """The run that `ref` means. If several runs have this name, the newest (`active`: the newest that has
+    not ended); says so on stderr."""
     run = plane().run(ref, active=active)
     say_which(ref, run)
     return run
 
 
 def spread(refs: Sequence[str]) -> list[str]:
-    """The references with `@TAG` replaced by the ids of the runs that have this tag, newest first.
-    Raises NotFound where none has it."""
+    """The references, with `@TAG` replaced by the ids of the runs with this tag, newest first. Raises
+    NotFound if no run has the tag."""
     found: list[str] = []
     for ref in refs:
         found += [run["id"] for run in tagged(ref[1:])] if ref.startswith("@") else [ref]
@@ -202,7 +203,7 @@ def tagged(tag: str) -> list[dict]:
 
 
 def say_which(ref: str, run: dict) -> None:
-    """Say which run a name means where several runs have that name."""
+    """Say which run a name means if several runs have that name."""
     count = run.get("same_name") or 1
     if count < 2 or output.json_wanted():
         return
@@ -231,8 +232,8 @@ def refs_argument() -> Callable:
 
 
 def exit_code(run: dict) -> int:
-    """The exit code that a final run stands for:
-    its own, 128 + signal as shells count, else 1 when it did not end well."""
+    """The exit code for an ended run: its own, 128 + signal as shells report it, or 1 if it did not end
+    successfully."""
     if run.get("exit_code") is not None:
         return int(run["exit_code"])
     return 0 if run.get("state") == "done" else 1

@@ -25,8 +25,8 @@ _as_json = False  # --json was given: errors are JSON too
 
 
 def prepare() -> None:
-    """Let stdout and stderr carry any name, also one that is not valid UTF-8;
-    no socket of ours becomes one of the three streams."""
+    """Let stdout and stderr accept any name, even if it is not valid UTF-8, and make sure that no socket
+    gets their descriptors."""
     for fd in range(3):
         try:
             os.fstat(fd)
@@ -39,7 +39,7 @@ def prepare() -> None:
 
 
 def use_json(on: bool) -> None:
-    """Remember that --json was given, so that errors are printed as JSON as well."""
+    """Remember that --json was given, so that errors are also printed as JSON."""
     global _as_json
     _as_json = _as_json or on
 
@@ -49,14 +49,14 @@ def json_wanted() -> bool:
 
 
 def print_json(body: object) -> None:
-    """One JSON document on stdout, indented for people when it is a terminal."""
+    """Print one JSON document on stdout; indented if stdout is a terminal."""
     import json
 
     print(json.dumps(body, ensure_ascii=True, indent=2 if is_terminal(sys.stdout) else None))
 
 
 def say(text: str) -> None:
-    """One line about Stoker itself, on stderr; lost when stderr is closed."""
+    """Print one line about Stoker itself on stderr; ignored if stderr is closed."""
     try:
         print(f"stoker: {shown_lines(text)}", file=sys.stderr, flush=True)
     except (OSError, ValueError, AttributeError):
@@ -65,7 +65,7 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def slow(text: str) -> Iterator[None]:
-    """Say `text` if what is done inside takes longer than three seconds."""
+    """Context that prints `text` if its block takes longer than three seconds."""
     from threading import Timer
 
     timer = Timer(SILENT_S, say, (text,))
@@ -78,7 +78,7 @@ def slow(text: str) -> Iterator[None]:
 
 
 def print_error(error: StokerError) -> None:
-    """`error: sentence` and `hint: ...` on stderr, or the same as a JSON object."""
+    """Print `error: sentence` and `hint: ...` on stderr, or the same as a JSON object."""
     text = shown_lines(f"error: {error.message}\nhint: {error.hint}")
     if _as_json:
         import json
@@ -91,7 +91,7 @@ def print_error(error: StokerError) -> None:
 
 
 def is_terminal(stream: object) -> bool:
-    """True if the stream is open and a terminal."""
+    """True if the stream is open and is a terminal."""
     try:
         return stream is not None and stream.isatty()
     except ValueError:
@@ -99,12 +99,12 @@ def is_terminal(stream: object) -> bool:
 
 
 def can_ask() -> bool:
-    """True if a person sits there: a question can be shown and answered."""
+    """True if Stoker can show a question and read an answer."""
     return not _as_json and is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
 def ask(question: str, default: bool) -> bool:
-    """A yes/no question on stderr. Call only if `can_ask()` is true."""
+    """Ask a yes/no question on stderr. Call this only if `can_ask()` is true."""
     choice = "[Y/n]" if default else "[y/N]"
     while True:
         print(f"stoker: {shown(question)} {choice} ", end="", file=sys.stderr, flush=True)
@@ -120,7 +120,7 @@ def ask(question: str, default: bool) -> bool:
 
 
 def close_stdout() -> None:
-    """After a broken pipe: nothing may be flushed into it when the interpreter ends."""
+    """After a broken pipe: prevent the interpreter from flushing stdout when it exits."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
@@ -142,7 +142,7 @@ def ago(iso_time: str | None, now: float | None = None) -> str:
 
 
 def local_time(iso_time: str | None) -> str:
-    """An ISO time as the clock on the wall shows it."""
+    """An ISO time as local time of day."""
     if not iso_time:
         return "-"
     from stoker.base.units import from_iso
@@ -151,7 +151,7 @@ def local_time(iso_time: str | None) -> str:
 
 
 def unreachable(told: dict) -> str:
-    """"unreachable since 14:02, next try in 20 s", of `unreachable` of a run or a machine."""
+    """"unreachable since 14:02, next try in 20 s", from `unreachable` of a run or a machine."""
     from stoker.base.units import clock_time, format_duration, from_iso
 
     now = time.time()
@@ -161,18 +161,17 @@ def unreachable(told: dict) -> str:
 
 
 def shown(text: str) -> str:
-    """Text of the user's or of a run's, safe to print on one line of a terminal. Twice is harmless.
-
-    Escapes control characters (C0, C1, also as raw bytes), line ends,
-    and characters that change the writing direction.
-    """
+    """Escape text of the user or of a run, so that it is safe to print on one line of a terminal. Can be
+    repeated.
+    Escapes control characters (C0, C1, also as raw bytes), line ends, and characters that change the
+    writing direction."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or "\udca0" <= c <= "\udcff" else _escaped(c) for c in text)
 
 
 def shown_lines(text: str) -> str:
-    """`shown` of a text that may have several lines."""
+    """As `shown`, for text of several lines."""
     return "\n".join(map(shown, text.split("\n")))
 
 
@@ -183,15 +182,15 @@ def _escaped(c: str) -> str:
 
 
 def command_line(command: Sequence[str]) -> str:
-    """A command as one would type it."""
+    """A command as a user types it."""
     import shlex
 
     return shown(shlex.join(command))
 
 
 def type_ref(run: dict) -> str:
-    """What to type for this run after a verb: its name, or its id where the name means a newer run;
-    quoted for the shell."""
+    """What to type for this run after a verb: its name, or its id if the name means a newer run; quoted
+    for the shell."""
     import shlex
 
     ref = str(run.get("ref") or run.get("name") or run.get("id") or "")
@@ -200,7 +199,7 @@ def type_ref(run: dict) -> str:
 
 
 def width(text: str) -> int:
-    """Columns that a text takes on a terminal."""
+    """Number of terminal columns of a text."""
     if text.isascii():
         return len(text)
     import unicodedata
@@ -211,7 +210,7 @@ def width(text: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """The text in at most `columns` columns; if it was cut, it ends in an ellipsis."""
+    """The text in at most `columns` columns; a shortened text ends in an ellipsis."""
     if width(text) <= columns:
         return text
     taken, used = [], 0
@@ -224,7 +223,7 @@ def cut(text: str, columns: int) -> str:
 
 
 def cut_words(text: str, columns: int) -> str:
-    """The text in at most that many columns, cut after a whole word where something is missing."""
+    """The text in at most this many columns, shortened after a whole word."""
     if width(text) <= columns:
         return text
     whole = cut(text, columns - 1).removesuffix("…")
@@ -233,7 +232,7 @@ def cut_words(text: str, columns: int) -> str:
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Plain aligned columns, two spaces apart; the last one is not padded."""
+    """Plain aligned columns, two spaces apart; the last column is not padded."""
     table = [list(header), *[list(row) for row in rows]]
     widths = [max(width(row[i]) for row in table) for i in range(len(header))]
     lines = []
@@ -244,15 +243,15 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def without_empty(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
-    """The header and rows without the columns in which no row has anything."""
+    """The header and rows without empty columns."""
     kept = [i for i in range(len(header)) if any(row[i] for row in rows)]
     return [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset(),
                 styles: dict[str, str] | None = None) -> None:
-    """A table: drawn by rich on a terminal, else plain columns.
-    `styles` colours a cell by its first word; `right`: columns of numbers."""
+    """Print a table: with rich on a terminal, else as plain columns. `styles` colours a cell by its first
+    word; `right`: columns of numbers."""
     rows = [[shown(cell) for cell in row] for row in rows]
     if not is_terminal(sys.stdout):
         print("\n".join(columns(header, rows)))
@@ -294,6 +293,6 @@ STATE_STYLES = {
 
 
 def flush() -> None:
-    """Push out what was printed, so that a full disk or a closed pipe is noticed here. Raises OSError."""
+    """Flush stdout, so that a full disk or a closed pipe is noticed here. Raises OSError."""
     if sys.stdout is not None and not sys.stdout.closed:
         sys.stdout.flush()

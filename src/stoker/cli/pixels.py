@@ -15,8 +15,8 @@ DPI = 150
 
 
 def write(path: str, charts: Sequence[Chart]) -> None:
-    """All charts, one below the other. Raises InvalidSpec without matplotlib,
-    and where the file cannot be written."""
+    """Write all charts into one picture, one below the other. Raises InvalidSpec without matplotlib, or if
+    the file cannot be written."""
     try:
         from matplotlib.figure import Figure
     except ImportError as e:

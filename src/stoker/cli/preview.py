@@ -11,7 +11,7 @@ SHOWN = 8
 
 
 def print_preview(told: dict) -> None:
-    """The answer of the server as a table."""
+    """Print the server's answer as a table."""
     name = output.shown(told["target"])
     output.say("dry run: nothing was sent or started")
     if told["in_place"]:

@@ -132,7 +132,7 @@ def _tell(told: dict) -> None:
     if by["kept"]:
         output.say(
             f"{name}: {_count(by['kept'])} put into {output.shown(told['outputs'])}, because your folder "
-            "has other content there: "
+            "has different content under the same name: "
             f"{_named(by['kept'])}"
         )
 

@@ -87,7 +87,7 @@ def logs(ref: str | None, follow: bool, only: str | None, raw: bool, **where: An
 
 
 def newest_run() -> dict:
-    """The run that was made last; which one is said on stderr. Raises NotFound."""
+    """The newest run; prints its name on stderr. Raises NotFound."""
     runs = plane().runs(all=True, limit=1)
     if not runs:
         raise NotFound("There are no runs yet.", hint="stoker run train.py")
@@ -252,10 +252,9 @@ def wait(refs: tuple[str, ...], as_json: bool) -> int:
 
 
 def until_final(run_id: str, tell: bool = False) -> dict:
-    """Waits until the run has ended, and returns it. Survives the death of the server;
-    raises ServerError when that lasts.
-    tell: say what it waits for.
-    """
+    """Wait until the run has ended, and return it. Continues after a restart of the server; raises
+    ServerError if the server stays away.
+    tell: say what the run waits for."""
     return _until(run_id, lambda run: State(run["state"]).final, tell)
 
 
@@ -282,7 +281,7 @@ def _until(run_id: str, enough: Callable[[dict], bool], tell: bool = False, step
 
 
 def tell_end(run: dict) -> None:
-    """One line about how a run ended, on stderr."""
+    """Print one line about how a run ended on stderr."""
     following = f" Next: {run['next']}" if run.get("next") and run["state"] != State.DONE else ""
     output.say(f"{output.shown(run['name'])}: {output.shown(run.get('sentence') or run['state'])}{following}")
 
@@ -293,7 +292,7 @@ def tell_end(run: dict) -> None:
     "--grace",
     type=Duration(),
     metavar="10s",
-    help="Time to exit after the first signal, and again after SIGTERM.",
+    help="Time for the run to exit after the first signal, and again after SIGTERM.",
 )
 @click.option(
     "--force", is_flag=True, help="Kill all processes of the run at once, without a warning to the script."
@@ -374,7 +373,7 @@ def _silent_line(run: dict) -> str:
 
 
 def ladder_line(stage: dict) -> str:
-    """What a stop does now, and how long it waits for that."""
+    """What a stop is doing now, and how long it waits for that."""
     name, left = stage.get("name"), stage.get("left_s")
     within = f"; waiting at most {format_duration(left)}" if left else ""
     if name == "wait":

@@ -55,7 +55,7 @@ def _bold(text: str) -> str:
 
 
 def opening(run: dict) -> str:
-    """The sentence for a beginner."""
+    """The first sentence, for beginners."""
     if run.get("sentence"):
         return output.shown(run["sentence"])
     state = State(run["state"])
@@ -66,7 +66,7 @@ def opening(run: dict) -> str:
 
 
 def sections(run: dict) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Titles, each with names and texts; an empty text is left out."""
+    """Section titles, each with names and texts; empty texts are left out."""
     yield "Run", list(_facts(run))
     yield "Why", list(_evidence(run.get("evidence") or {}))
     yield "Rehearsal", list(_rehearsal(run.get("rehearsal") or {}))
@@ -129,7 +129,7 @@ def _keeps_running(run: dict) -> str:
     with contextlib.suppress(StokerError):
         machine = load_config(home()).targets.get(str(run.get("target")))
         if State(run["state"]).final and machine is not None and machine.host and not machine.off:
-            return "; it keeps running and billing goes on, since it has no --off command"
+            return "; it has no --off command, so it continues to run, and you continue to pay for it"
     return ""
 
 
@@ -286,7 +286,7 @@ def _attempt(attempt: dict) -> tuple[str, str]:
             ", ..." if len(left) > LEFT_NAMED else ""
         )
         parts.append(
-            f"left {len(left)} process{'es' if len(left) > 1 else ''} behind, ended too: "
+            f"left {len(left)} process{'es' if len(left) > 1 else ''} running, which Stoker ended: "
             f"{output.shown(names)}"
         )
     spared = (attempt.get("leftovers") or {}).get("spared") or ()

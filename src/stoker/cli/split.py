@@ -25,7 +25,7 @@ LEAST = 0.002  # a share below this is not shown
 
 
 def training(told: dict, live: bool) -> Iterator[tuple[str, str]]:
-    """Names and texts out of the `training` of a run."""
+    """Names and texts for the `training` of a run."""
     if not told:
         return
     yield "steps", _steps(told)
@@ -37,7 +37,7 @@ def training(told: dict, live: bool) -> Iterator[tuple[str, str]]:
 
 
 def bars(split: dict[str, float]) -> str:
-    """A line for each kind: its share, a bar, its name. "" where nothing is known."""
+    """One line per kind: its share, a bar, its name. "" if nothing is known."""
     shown = [(kind, share) for kind, share in split.items() if share >= LEAST]
     return "\n".join(
         f"{100 * share:5.1f} %  {_bar(share):<{BAR}}  {WORDS.get(kind, kind)}" for kind, share in shown

@@ -32,7 +32,7 @@ A range without a number of values, such as 1..8, needs --random. Each run has a
   stoker wait @sweep-1         wait for all of them; stop, start and rm take @sweep-1 too
 
 With --halve val_loss, Stoker reads val_loss of each run and ends the worst runs early. The server does this, so the terminal may be
-closed. Runs that were ended have the tag ended-early, and do not start again by themselves.
+closed. Runs that were ended early have the tag ended-early, and do not start again automatically.
 
 To continue a sweep, type the same command with its --name: runs that failed or were stopped start again.
 """  # noqa: E501
@@ -103,7 +103,7 @@ NAME_OF_SWEEP = re.compile(r"sweep-(\d+)")
     "Optuna. METRIC:min or METRIC:max says which value is better.",
 )
 @click.option("--halve-after", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
-              help="Judge a run first after N values; then after 2 N, 4 N, ...")
+              help="Compare a run first after N values; then after 2 N, 4 N, ...")
 @click.option("--dry-run", is_flag=True, help="Print the commands; run none.")
 @json_option("Print the name of the sweep and its runs as JSON.")
 def sweep(command: tuple[str, ...], params: tuple[str, ...], as_json: bool, **o: Any) -> int:

@@ -19,14 +19,14 @@ COMMAND_S = 30.0
 
 
 def unit_path() -> Path:
-    """Where the unit of this user lies."""
+    """Path of this user's systemd unit."""
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return Path(base) / "systemd" / "user" / NAME
 
 
 def unit_text(where: config.Home) -> str:
-    """The unit. `--wait`: it stands in line while a server that a command started serves. KillMode:
-    runs are not the server's to end."""
+    """Text of the unit. `--wait`: it waits while a server that a command started is running. KillMode: the
+    end of the server must not end runs."""
     return "\n".join((
         "[Unit]", "Description=Stoker server", "", "[Service]", "Type=exec",
         f"Environment={quote(f'STOKER_HOME={where.path}')}",
@@ -36,13 +36,13 @@ def unit_text(where: config.Home) -> str:
 
 
 def quote(word: str) -> str:
-    """A word as systemd reads it back unchanged."""
+    """Quote a word, so that systemd reads it unchanged."""
     return '"' + word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$") + '"'
 
 
 def enable() -> str:
-    """Write, enable and start the unit; gives what to tell the user.
-    Raises StateError where there is no systemd for users."""
+    """Write, enable and start the unit; returns the message for the user. Raises StateError without
+    systemd for users."""
     where = config.make_home(config.home())
     _systemctl("show-environment")
     path = unit_path()
@@ -57,7 +57,7 @@ def enable() -> str:
 
 
 def disable() -> str:
-    """Take the unit away again."""
+    """Disable and delete the unit."""
     path = unit_path()
     if not path.exists():
         return "The server was not enabled."

@@ -26,7 +26,7 @@ td{{border-top:1px solid #ddd;font-variant-numeric:tabular-nums}}</style>
 
 
 def svg(charts: Sequence[Chart]) -> str:
-    """All pictures, one below the other."""
+    """All pictures in one SVG, one below the other."""
     import drawsvg
 
     drawn = [chart for chart in charts if limits(chart)]
@@ -99,34 +99,34 @@ def _printable(text: str) -> str:
 
 
 def page(title: str, charts: Sequence[Chart], header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The pictures and a table."""
+    """An HTML page with the pictures and a table."""
     return document(title, [picture(charts), table(header, rows)])
 
 
 def document(title: str, parts: Sequence[str]) -> str:
-    """A whole page out of `picture`, `table`, `paragraphs` and `heading`."""
+    """A complete HTML page from the parts that `picture`, `table`, `paragraphs` and `heading` return."""
     return _PAGE.format(title=_text(title), body="\n".join(parts))
 
 
 def picture(charts: Sequence[Chart]) -> str:
-    """The charts, for a page."""
+    """The charts, as part of a page."""
     return svg(charts).partition("?>")[2] if charts else ""
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table, for a page; without a first line where the header is empty."""
+    """A table, as part of a page; without a head row if the header is empty."""
     cells = [f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in rows]
     head = f"<tr>{''.join(f'<th>{_text(cell)}</th>' for cell in header)}</tr>\n" if any(header) else ""
     return f"<table>{head}{chr(10).join(cells)}\n</table>"
 
 
 def paragraphs(lines: Sequence[str]) -> str:
-    """Sentences, for a page."""
+    """Sentences, as part of a page."""
     return "".join(f"<p>{_text(line)}</p>\n" for line in lines)
 
 
 def heading(text: str) -> str:
-    """A heading, for a page."""
+    """A heading, as part of a page."""
     return f"<h2>{_text(text)}</h2>"
 
 
@@ -135,7 +135,7 @@ def _text(text: str) -> str:
 
 
 def write(path: str, text: str) -> None:
-    """Raises InvalidSpec where that is not possible."""
+    """Write the file. Raises InvalidSpec if it cannot be written."""
     try:
         Path(path).write_text(text, "utf-8")
     except OSError as e:

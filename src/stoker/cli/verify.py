@@ -441,7 +441,7 @@ def _leads_out(command: list[str]) -> str:
     higher = f"cd .. && stoker verify-resume -- sh -c 'cd {shlex.quote(Path.cwd().name)} && exec python ...'"
     return found and (
         f"The command or script uses {found}, which is outside of this folder and missing in the copy. "
-        f"Use an absolute path, or start one folder higher: {higher}"
+        f"Use an absolute path, or start in the parent folder: {higher}"
     )
 
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def whole_log(client: Client, run: dict) -> Iterator[bytes]:
-    """All of standard output; `run` is what `show` tells.
-    For a run that never came back, the log of its newest attempt."""
+    """All of standard output; `run` is the result of `show`. For a run that never resumed, the log of its
+    newest attempt."""
     parts = (run.get("resume") or {}).get("log") or [(None, None)]
     for attempt, count in parts:
         yield from _first(client.logs(run["id"], attempt=attempt), count)

@@ -49,23 +49,19 @@ KNOWN_TO_ALL = ("/v1/server/stop",)  # means the same to every server
 
 def connect(home: config.Home | None = None, *, start: bool = True, any_version: bool = False,
             say: Callable[[str], None] | None = None) -> Client:
-    """A client of the server of `home` (default $STOKER_HOME), which answers.
-
-    `start`: a server that does not run is started, one that is older than this client is replaced (`say` gets
-    one sentence then;
-    default: stderr). Without `start` a server that does not run is a ServerError. Of a newer server a
-        client can read, over one minor version;
-    with `any_version` it can also ask what every server knows: its facts and its end.
-    Runs never notice any of this.
-    """
+    """Return a client of the running server of `home` (default $STOKER_HOME).
+    `start`: start the server if it is not running, and replace a server that is older than this client
+    (`say` gets one sentence about it; default: stderr). Without `start`, raises ServerError if no server
+    runs. A newer server supports only reading verbs, and only one minor version apart; with `any_version`,
+    only `info` and `shutdown`. Runs are never affected."""
     client = Client(home or config.home(), start=start, any_version=any_version, say=say)
     client.reach()
     return client
 
 
 class Client:
-    """One method a verb, with the names, arguments and answers of `plane.service.Service`.
-    Any thread may call any method."""
+    """One method per verb, with the names, arguments and results of `plane.service.Service`. Any thread
+    may call any method."""
 
     def __init__(self, home: config.Home, *, start: bool = True, any_version: bool = False,
                  say: Callable[[str], None] | None = None) -> None:
@@ -82,8 +78,8 @@ class Client:
 
     def submit(self, spec: dict, limits: dict, env: Mapping[str, str], stdin: bytes | None = None, *,
                on_name_taken: str = "refuse", dry_run: bool = False) -> dict:
-        """A new run, or (dry_run) what it would send; "continue":
-        the unfinished one of that name if it is the same."""
+        """Submit a run, or with `dry_run` return what it would send. "continue" returns the unfinished run
+        of that name if it is the same run."""
         body = {
             "spec": spec,
             "limits": limits,
@@ -149,8 +145,8 @@ class Client:
         return self._call("DELETE", path_of(ref), {"force": force})
 
     def wait(self, ref: str, timeout_s: float, outputs: bool = False) -> dict:
-        """The run object, after the end of the run (and with `outputs` of
-        its files' way home) or after `timeout_s`."""
+        """Return the run object when the run has ended (with `outputs`, when its files are here), or after
+        `timeout_s`."""
         asked = {"timeout_s": timeout_s, "outputs": outputs}
         return self._call("GET", path_of(ref, "wait"), asked, patience_s=min(timeout_s, 60) + ANSWER_S)
 
@@ -182,7 +178,8 @@ class Client:
         return self._post(f"/v1/machines/{quoted(name)}/adopt")
 
     def shutdown(self, pid: int | None = None) -> dict:
-        """Ask the server to end (`pid`: only if it is that one). Returns when it has begun to; runs go on."""
+        """Ask the server to end (with `pid`, only this server). Returns when it has begun to end; runs
+        continue."""
         return self._post("/v1/server/stop", {"pid": pid})
 
     def logs(  # noqa: PLR0917
@@ -195,8 +192,8 @@ class Client:
         since: float | None = None,
         follow: bool = False,
     ) -> Pieces:
-        """The raw bytes of a log, in pieces. An error of the request is raised here,
-        a broken stream while iterating."""
+        """Iterate over the raw bytes of a log. An invalid request raises here; a broken stream raises
+        during the iteration."""
         words = {
             "attempt": attempt,
             "stream": stream,
@@ -208,21 +205,21 @@ class Client:
         return Pieces(self._stream(path_of(ref, "logs"), words))
 
     def pull(self, ref: str, patterns: Sequence[str] = ()) -> Lines:
-        """Bring files that the run made or changed to its folder here: see `plane.bringing.Pulling`.
-        Raises StokerError in between."""
+        """Copy files that the run created or modified to its folder here: see `plane.bringing.Pulling`.
+        May raise StokerError during the iteration."""
         return Lines(
             self._stream(path_of(ref, "pull"), {}, json.dumps({"patterns": list(patterns)}).encode("ascii"))
         )
 
     def events(self) -> Iterator[dict]:
-        """`{"run": run}` at each change, from now on."""
+        """Iterate over changes from now on: `{"run": run}` at each change."""
         return Events(self._stream("/v1/events", {}))
 
     def attach(
         self, ref: str, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True
     ) -> Attached:
-        """The live streams of a run: see `client.attach.Attached`.
-        Waits inside for an attempt that does not exist yet."""
+        """Open the live streams of a run: see `client.attach.Attached`. Waits for an attempt that does not
+        exist yet."""
         from stoker.client.attach import Attached
 
         path = path_of(ref, "attach") + query_of({"attempt": attempt, "out": out, "err": err, "input": input})
@@ -234,7 +231,7 @@ class Client:
     # ----------------------------------------------------------------------
 
     def reach(self) -> dict:
-        """Make sure that a server of our version or of this client's choice answers; returns its `info`."""
+        """Make sure that a server of a suitable version answers, and return its `info`."""
         info = self._find()
         if info is None:
             if not self._start:
@@ -351,8 +348,8 @@ class Client:
                 if method != "GET":
                     raise ServerError(
                         (
-                            "The Stoker server ended before it answered, so Stoker does not know if the "
-                            "command took effect."
+                            "The Stoker server ended before it answered, so Stoker does not know whether "
+                            "the command took effect."
                         ),
                         hint="Check with stoker ps, then repeat the command if needed.",
                     ) from e

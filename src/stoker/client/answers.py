@@ -16,8 +16,7 @@ PIECE = 1 << 16
 
 
 class Pieces:
-    """The bytes of a streamed answer. `close` may be called from any thread,
-    while another one waits in `next`."""
+    """The bytes of a streamed answer. Another thread may call `close` while `next` blocks."""
 
     def __init__(self, opened: tuple[HTTPResponse, socket.socket]) -> None:
         self._answer, self._link = opened
@@ -45,7 +44,7 @@ class Pieces:
         return piece
 
     def close(self) -> None:
-        """No more; what stands behind it ends."""
+        """End the iteration and the request."""
         self._closed = True
         try:
             self._link.shutdown(socket.SHUT_RDWR)  # wakes the reader; close alone would not
@@ -57,7 +56,7 @@ class Pieces:
 
 
 class Lines:
-    """The lines of a streamed answer as dicts; closed like Pieces. A line with an error is raised."""
+    """The lines of a streamed answer as dicts, closed like Pieces. A line with an error raises this error."""
 
     separator = b"\n"
 
@@ -98,22 +97,22 @@ class Events(Lines):
 
 
 class NotThere(Exception):
-    """No server listens; nothing was sent."""
+    """No server listens, so nothing was sent."""
 
 
 class Cut(Exception):
-    """The server went away between the request and the end of its answer."""
+    """The server ended between the request and the end of its answer."""
 
 
 def path_of(ref: str, verb: str = "") -> str:
-    """The path of a run, or of one of its verbs. Raises NotFound for an empty name."""
+    """URL path of a run, or of one of its verbs. Raises NotFound for an empty name."""
     if not ref:
         raise NotFound("The name of the run is empty.")
     return "/v1/runs/" + quoted(ref) + (f"/{verb}" if verb else "")
 
 
 def query_of(words: dict) -> str:
-    """The query string: None is left out, a list is repeated, odd bytes travel as they are."""
+    """Query string: None is left out, a list is repeated, and surrogate escapes become the original bytes."""
     pairs = [
         (name, value)
         for name, values in words.items()
@@ -128,7 +127,7 @@ def query_of(words: dict) -> str:
 
 
 def quoted(text: str) -> str:
-    """`text` for a path or a query: UTF-8, odd bytes (surrogate escapes) as the bytes they are."""
+    """`text` quoted for a path or a query, in UTF-8; surrogate escapes become the original bytes."""
     try:
         return quote(text, safe="", errors="surrogateescape")
     except UnicodeEncodeError:
@@ -136,7 +135,7 @@ def quoted(text: str) -> str:
 
 
 def json_of(raw: bytes):
-    """The value in an answer. Raises ServerError for an answer that is not JSON."""
+    """Decode the JSON of an answer. Raises ServerError for an answer that is not JSON."""
     try:
         return json.loads(raw)
     except ValueError as e:
@@ -144,7 +143,7 @@ def json_of(raw: bytes):
 
 
 def error_of(status: int, raw: bytes) -> StokerError:
-    """The error that an answer tells of."""
+    """Return the error that an answer contains."""
     body = json_of(raw)
     if not isinstance(body, dict) or "error" not in body:
         return ServerError(f"The Stoker server answered with status {status} and no reason.")

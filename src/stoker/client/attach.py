@@ -23,12 +23,10 @@ MESSAGE_MAX = 32 << 20
 
 
 class Attached:
-    """A run's live streams. One thread may `send` while another `recv`s; `close` may come from any thread.
-
-    `attempt`, `out` and `err` follow what was received:
-    after a broken connection, or when the run was started again,
-    a new `Client.attach` with them goes on without a gap.
-    """
+    """The live streams of a run. One thread may `send` while another calls `recv`; any thread may call
+    `close`.
+    `attempt`, `out` and `err` follow the received data. After a broken connection, or after a restart of
+    the run, a new `Client.attach` with these values continues without a gap."""
 
     def __init__(
         self, link: socket.socket, path: str, *, attempt: int | None = None, out: int = 0, err: int = 0
@@ -52,8 +50,8 @@ class Attached:
             raise
 
     def send(self, kind: str, payload: bytes = b"") -> None:
-        """Send one frame: "i" input, "e" end of input, "w" window size, "s" signal, "k" stop.
-        Blocks while the run takes no input."""
+        """Send one frame: "i" input, "e" end of input, "w" window size, "s" signal, "k" stop. Blocks while
+        the run does not read input."""
         with self._writing:
             with self._thinking:
                 if self._protocol.state is not State.OPEN:
@@ -67,12 +65,10 @@ class Attached:
                 ) from e
 
     def recv(self, timeout_s: float | None = None) -> tuple[str, bytes | dict] | None:
-        """The next frame; None after `timeout_s`. Raises the error that the server tells of.
-
-        ("m", JSON) meta first · ("o" | "r", bytes) of out.log / err.log · ("x", JSON) the exit, last ·
-        ("state", run) first of all and at each change until the attempt exists · ("closed", b"") when the
-        connection has ended, from then on at each call.
-        """
+        """Return the next frame, or None after `timeout_s`. Raises an error that the server reports.
+        ("m", JSON) metadata, first · ("o" | "r", bytes) of out.log / err.log · ("x", JSON) the exit, last
+        · ("state", run) at the start and at each change until the attempt exists · ("closed", b"") when
+        the connection has ended, and at each later call."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._waiting:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -93,7 +89,7 @@ class Attached:
             yield frame
 
     def close(self) -> None:
-        """Leave; the run goes on. What was sent before still reaches it."""
+        """Disconnect; the run continues. Frames that were sent before still reach the run."""
         with self._thinking:
             if self._protocol.state is State.OPEN:
                 self._protocol.send_close(1000)

@@ -35,14 +35,14 @@ OPEN = ("/enter", "/door", "/static/")  # paths that need no cookie
 
 
 class Locked(Denied):
-    """This page opens only by a link from your terminal."""
+    """The page needs a link from your terminal."""
 
     http_status = 401
     default_hint = "To get a link: stoker ui"
 
 
 class Answer(Response):
-    """JSON; surrogate escapes, which stand for odd bytes, survive as \\udcXX."""
+    r"""JSON. Surrogate escapes, which represent bytes that are not UTF-8, are written as \udcXX."""
 
     media_type = "application/json"
 
@@ -51,7 +51,7 @@ class Answer(Response):
 
 
 class Pages:
-    """Templates, filled with an answer."""
+    """Renders templates with an answer."""
 
     def __init__(self) -> None:
         self._environment = jinja2.Environment(
@@ -75,12 +75,12 @@ class Pages:
         )
 
     def page(self, request: Request, name: str, data: Mapping, status: int = 200) -> Response:
-        """The whole page."""
+        """The complete page."""
         text = self._environment.get_template(name).render(self._about(request, data))
         return _html(text, status)
 
     def live(self, request: Request, name: str, data: Mapping) -> Response:
-        """The part of a page that changes; 204 if it is what the page shows already."""
+        """The changing part of a page; 204 if the page already shows it."""
         about = self._about(request, data)
         text, version = self._rendered.get(
             (name, about["language"], about["path"], about["query"]), data, lambda: self._live(name, about)
@@ -100,15 +100,14 @@ class Pages:
 
 
 class Rendered:
-    """The changing parts of pages as they were last made:
-    what has not changed is not made again for each page that asks."""
+    """Caches the changing parts of pages, so that an unchanged part is rendered once for all pages."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: dict[tuple, tuple[threading.Lock, list]] = {}
 
     def get(self, key: tuple, data: Mapping, make: Callable[[], str]) -> tuple[str, str]:
-        """(text, version); the text of a time that goes on is at most RENDERED_S old."""
+        """(text, version); the text of an active run is at most RENDERED_S old."""
         with self._lock:
             lock, held = self._held.pop(key, None) or (threading.Lock(), [])
             self._held[key] = lock, held
@@ -132,7 +131,7 @@ def _html(text: str, status: int, headers: Mapping[str, str] | None = None) -> R
 
 
 def quoted(text: str) -> str:
-    """Text for an address; odd bytes as the bytes they are."""
+    """Text for a URL; surrogate escapes become the original bytes."""
     return quote(text, safe="", errors="surrogateescape")
 
 
@@ -144,17 +143,17 @@ def address(wanted: Mapping[str, str], page: int) -> str:
 
 
 def asked(request: Request) -> dict[str, list[str]]:
-    """The query, odd bytes as surrogate escapes."""
+    """The query, with surrogate escapes for bytes that are not UTF-8."""
     return parse_qs(request.scope["query_string"].decode("latin-1"), errors="surrogateescape")
 
 
 def one(request: Request, name: str, default: str = "") -> str:
-    """The first value of a name in the query."""
+    """The first value of a query parameter."""
     return asked(request).get(name, [default])[0]
 
 
 def wants_json(request: Request) -> bool:
-    """Whether the JSON twin is asked for."""
+    """True if the request asks for JSON."""
     return (
         request.url.path.endswith(".json")
         or one(request, "format") == "json"
@@ -163,8 +162,8 @@ def wants_json(request: Request) -> bool:
 
 
 def shown(name: str, ask: Callable[[Source, Request], dict]) -> Callable[[Request], Response]:
-    """The handler of a page: the answer of `ask` in the template `name`, as its changing part only,
-    or as JSON."""
+    """The handler of a page: the answer of `ask` in the template `name`, as its changing part only, or as
+    JSON."""
     def handle(request: Request) -> Response:
         data = ask(request.app.state.source, request)
         if wants_json(request):
@@ -175,7 +174,7 @@ def shown(name: str, ask: Callable[[Source, Request], dict]) -> Callable[[Reques
 
 
 def asset(name: str) -> str:
-    """The address of a file in static/, another one when its content changes."""
+    """URL of a file in static/; it changes with the content of the file."""
     return f"/static/{name}?{_asset(name)[1]}"
 
 
@@ -199,7 +198,7 @@ def static(request: Request) -> Response:
 
 
 def enter(request: Request) -> Response:
-    """Take the code of a link, give a cookie."""
+    """Accept the code of a link, and set a cookie."""
     door: Door = request.app.state.door
     cookie = door.enter(one(request, "code"), time.time())
     if cookie is None:
@@ -210,12 +209,12 @@ def enter(request: Request) -> Response:
 
 
 def proof(request: Request) -> Response:
-    """Answer another `stoker ui` of the same state folder, which asks whether this is its console."""
+    """Answer another `stoker ui` of the same state folder that asks whether this is its console."""
     return Answer({"answer": request.app.state.door.answer(one(request, "question"))})
 
 
 def choose_language(request: Request) -> Response:
-    """Remember the language that was chosen."""
+    """Store the chosen language."""
     name = one(request, "to")
     answer = RedirectResponse("/runs", 303)
     if name in words.LANGUAGES:
@@ -224,8 +223,8 @@ def choose_language(request: Request) -> Response:
 
 
 class Guard:
-    """Lets a request pass only by the rules of the door,
-    and adds the headers that keep a page closed to others."""
+    """Passes only requests that the door allows, and adds headers that protect the pages from other
+    websites."""
 
     def __init__(self, app: ASGIApp, door: Door) -> None:
         self._app, self._door = app, door
@@ -264,7 +263,7 @@ class Guard:
 
 
 def failed(request: Request, error: Exception) -> Response:
-    """The answer that tells of an error, as a page or as JSON."""
+    """The answer for an error, as a page or as JSON."""
     if isinstance(error, HTTPException):
         error = NotFound(f"There is no page for {request.method} {request.url.path}.", hint="All runs: /runs")
     if not isinstance(error, StokerError):
@@ -276,7 +275,7 @@ def failed(request: Request, error: Exception) -> Response:
 
 
 def create_app(client: Client, door: Door, routes: Sequence[BaseRoute]) -> ASGIApp:
-    """The console of the server that `client` reaches. `routes`: the pages of routes.py."""
+    """The console of the server behind `client`. `routes`: the pages of routes.py."""
     own = [
         Route("/", lambda request: RedirectResponse("/runs")),
         Route("/enter", enter),

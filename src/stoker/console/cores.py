@@ -14,7 +14,7 @@ STAT = Path("/proc/stat")
 
 
 def ticks() -> dict[int, tuple[int, int]]:
-    """Core -> (busy, all) ticks since the machine started; empty where the kernel does not tell."""
+    """Core -> (busy, all) ticks since the machine started; empty if the kernel does not report them."""
     try:
         lines = STAT.read_text().splitlines()
     except OSError:
@@ -23,7 +23,7 @@ def ticks() -> dict[int, tuple[int, int]]:
 
 
 def counted(lines: list[str]) -> dict[int, tuple[int, int]]:
-    """As `ticks`, of the lines of /proc/stat."""
+    """As `ticks`, from the lines of /proc/stat."""
     found = {}
     for line in lines:
         name, *numbers = line.split()
@@ -34,7 +34,7 @@ def counted(lines: list[str]) -> dict[int, tuple[int, int]]:
 
 
 class Watch:
-    """Samples of the cores, taken when a page asks. Any thread may ask."""
+    """Samples the cores when a page asks. Any thread may ask."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class Watch:
         self._samples: deque[dict[str, float]] = deque(maxlen=KEPT)
 
     def look(self, gpus: dict[str, float]) -> list[dict]:
-        """`[{"name", "now", "history"}]` of each core and of `gpus` (name -> busy percent now), in percent;
-        empty at the first look."""
+        """`[{"name", "now", "history"}]` in percent, for each core and each of `gpus` (name -> busy
+        percent now); empty at the first call."""
         with self._lock:
             now = self._clock()
             if self._at is None or now - self._at >= STEP_S:

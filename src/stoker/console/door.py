@@ -37,7 +37,7 @@ HEADERS = {
 
 
 class Kept:
-    """The secret and the port of one state folder, in a file that only its owner can read."""
+    """Secret and port of one state folder, in a file that only its owner can read."""
 
     def __init__(self, home: Home) -> None:
         self._path = home.server / "console.json"
@@ -47,7 +47,7 @@ class Kept:
         self._kept = told is not None
 
     def keep(self, port: int) -> None:
-        """Remember the port for the next start."""
+        """Store the port for the next start."""
         if port != self.port or not self._kept:
             write_whole(self._path, json.dumps({"secret": self.secret.hex(), "port": port}).encode(), 0o600)
             self.port, self._kept = port, True
@@ -67,7 +67,7 @@ def _read(path: Path) -> dict | None:
 
 
 class Door:
-    """Makes codes and cookies, and knows its own. Any thread may ask; times are Unix seconds."""
+    """Makes and checks codes and cookies. Any thread may use it; times are Unix seconds."""
 
     def __init__(self, secret: bytes, port: int) -> None:
         self._secret = secret
@@ -76,11 +76,11 @@ class Door:
         self._used: dict[str, float] = {}  # codes that were used, until they would have ended by themselves
 
     def code(self, now: float) -> str:
-        """A code for one entrance within CODE_S. Any process that knows the secret can make one."""
+        """A code that admits one browser within CODE_S. Any process that knows the secret can make a code."""
         return self._signed("code", now + CODE_S)
 
     def enter(self, code: str, now: float) -> str | None:
-        """The value of a cookie for a code that is good; None for one that is not, or was used."""
+        """The value of a cookie for a valid code; None for an invalid or used code."""
         if not self._good("code", code, now):
             return None
         with self._lock:
@@ -94,7 +94,7 @@ class Door:
         return self._good("cookie", cookie, now)
 
     def answer(self, question: str) -> str:
-        """What proves that this is the console of a state folder."""
+        """Proof that this is the console of a state folder."""
         return self._mac("door", question[:100])
 
     def _signed(self, kind: str, until: float) -> str:
@@ -114,7 +114,7 @@ class Door:
 
 
 def refusal(method: str, headers: dict[str, str]) -> str | None:
-    """Why a request may not pass, whoever sends it; None if it may. Headers: lower-case names."""
+    """Why a request is refused, whoever sends it; None if it is allowed. Headers: lower-case names."""
     host = headers.get("host", "")
     if _name(host) not in OURS:
         return "The header Host does not name this machine."

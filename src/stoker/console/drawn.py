@@ -72,8 +72,8 @@ def _finite(told: Sequence) -> list:
 
 
 def usage(told: dict) -> dict:
-    """Charts, as of `charts`, of how the attempts of a run used the machine.
-    Between two attempts is a gap."""
+    """Charts, as in `charts`, of how the attempts of a run used the machine, with a gap between two
+    attempts."""
     lines: dict[tuple[str, str], list[list]] = {}
     for attempt in told["attempts"]:
         for place, told_at in enumerate(attempt["points"]):
@@ -104,8 +104,8 @@ def usage(told: dict) -> dict:
 
 
 def timeline(run: dict) -> list[dict]:
-    """The attempts of a run on a line of length 100: `{"attempt", "x", "width", "state", "from"}`.
-    `from`: the step that an exact resume continued at, 0 if it began anew, None if that is not known."""
+    """The attempts of a run on a line of length 100: `{"attempt", "x", "width", "state", "from"}`. `from`:
+    the step at which an exact resume continued, 0 after a restart from scratch, None if not known."""
     attempts = [each for each in run["attempts_detail"] if each["started_at"]]
     if not attempts:
         return []
@@ -141,8 +141,8 @@ def _ending(attempt: dict) -> str:
 
 
 def difference(text: str) -> tuple[list[tuple[str, str]], bool]:
-    """(kind, line) of a diff, where kind is "add", "del", "hunk", "file" or "",
-    and whether lines were left out."""
+    """(kind, line) of a diff, where kind is "add", "del", "hunk", "file" or "", and whether lines were
+    left out."""
     lines = text.splitlines()
     return [(_kind(line), line[:LINE_MAX]) for line in lines[:DIFF_LINES]], len(lines) > DIFF_LINES
 
@@ -154,9 +154,8 @@ def _kind(line: str) -> str:
 
 
 def table(found: dict, sort: str, names: Sequence[str]) -> dict:
-    """`{"columns", "rows"}` of a comparison: parameters that differ, the best and the last of each metric,
-    steps per second. Each row:
-    `{"run", "cells"}`; the best value of a column is marked."""
+    """`{"columns", "rows"}` of a comparison: parameters that differ, best and last value of each metric,
+    steps per second. Each row: `{"run", "cells"}`; the best value of a column is marked."""
     metrics = [name for name in names if name in found["metrics"]] or [
         name for name in found["metrics"] if not name.endswith((".mean", ".2"))][:METRICS]
     parameters = found["parameters"][:PARAMETERS]
@@ -228,8 +227,7 @@ def _order(run: dict, by: str) -> tuple:
 
 
 def spark(series: Sequence[dict], *, named: bool = True) -> bytes:
-    """An SVG of the curve that stands for a run, with its last value if `named`;
-    empty where there is none."""
+    """An SVG of the main curve of a run, with its last value if `named`; empty if the run has no curve."""
     curve = main_curve(list(series))
     points = (
         [(float(at), float(value)) for at, value, *_ in curve["points"] if math.isfinite(float(value))]

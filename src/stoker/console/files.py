@@ -34,8 +34,8 @@ NAMES_MAX, STEPS_MAX = 200, 1000  # of captured pictures in a page
 
 @dataclass(frozen=True)
 class File:
-    """One file of a run, as `show` lists it. `place`: None for a run on this machine;
-    else "here", "outputs" or "there"; "run" for a file of the run folder."""
+    """One file of a run, as `show` lists it. `place`: None for a run on this machine; else "here",
+    "outputs" or "there"; "run" for a file of the run folder."""
 
     run: dict
     path: str
@@ -50,7 +50,7 @@ class File:
 
     @cached_property
     def text(self) -> str | None:
-        """Its beginning, if that is text."""
+        """The beginning of the file, if it is text."""
         data = bytearray()
         for piece in self.pieces():
             data += piece
@@ -74,7 +74,7 @@ class File:
         return rows if rows and len(rows[0]) > 1 else None
 
     def pieces(self) -> Iterator[bytes]:
-        """Its bytes. Raises NotFound, Denied before the first piece."""
+        """The bytes of the file. Raises NotFound or Denied before the first piece."""
         fd = _open_below(self._folder(), self.path)
 
         def read() -> Iterator[bytes]:
@@ -99,7 +99,7 @@ class File:
 
 
 def find(run: dict, path: str) -> File:
-    """The listed file of this path. Raises NotFound for any other path."""
+    """The listed file with this path. Raises NotFound for any other path."""
     for each in run["files"] or ():
         if each["path"] == path:
             return File(run, path, each["bytes"] or 0, each.get("place"))
@@ -110,23 +110,21 @@ def find(run: dict, path: str) -> File:
 
 
 def here(run: dict) -> bool:
-    """Whether the run folder is on this machine."""
+    """True if the run folder is on this machine."""
     return run["target"] == "local"
 
 
 def picture(run: dict, path: str) -> File:
-    """The captured picture of this path in the run folder.
-    Raises NotFound for a path where no pictures are kept."""
+    """The captured picture with this path in the run folder. Raises NotFound for a path outside of the
+    picture folders."""
     if not rundir.PICTURE.fullmatch(path):
         raise NotFound(f"{run['name']} has no picture '{path}'.")
     return File(run, path, 0, "run")
 
 
 def by_name(run: dict, pictures: Sequence[dict]) -> list[dict]:
-    """`[{"name", "source", "axis", "steps": [[step, path]]}]`:
-    the newest pictures of each name that are still kept, in the order of their steps.
-    The oldest pictures of a run are deleted when there are too many;
-    on another machine nobody looks which are left."""
+    """`[{"name", "source", "axis", "steps": [[step, path]]}]`: the newest stored pictures of each name, in
+    the order of their steps. If a run has too many pictures, the oldest are deleted."""
     found: dict[tuple[str, str], dict] = {}
     for each in pictures:
         if not here(run) or os.path.lexists(os.path.join(run["folder"], each["path"])):

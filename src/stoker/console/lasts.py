@@ -15,7 +15,8 @@ SHOWN = 3  # values
 
 
 class Lasts:
-    """`ask` gives the numbers of a run (as `Client.numbers`). Any thread may call any method."""
+    """Last values for the list of runs. `ask` returns the numbers of a run (as `Client.numbers`). Any
+    thread may call any method."""
 
     def __init__(self, ask: Callable[[dict], dict]) -> None:
         self._ask = ask
@@ -25,13 +26,13 @@ class Lasts:
         self._busy = False
 
     def told(self, run: dict) -> dict:
-        """The run with its last values, where they are known."""
+        """The run with its last values, if known."""
         with self._lock:
             found = self._found.get(_key(run)) if State(run["state"]).final else None
         return {**run, "numbers": found} if found else run
 
     def want(self, runs: Sequence[dict]) -> None:
-        """Find out about these runs, and forget what was wanted before."""
+        """Fetch the values of these runs, instead of those requested before."""
         with self._lock:
             self._wanted = [
                 run
@@ -69,7 +70,7 @@ def _key(run: dict) -> tuple:
 
 
 def last_values(series: Sequence[dict]) -> dict | None:
-    """As `numbers` of a running run in a list: the last values of the metrics that one looks at first."""
+    """As `numbers` of an active run in a list: the last values of the most important metrics."""
     known = sorted((each for each in series if each["count"] and each["better"] and " #" not in each["name"]
                     and not each["name"].endswith((".mean", ".2"))),
                    key=lambda each: (each["split"] not in (None, "train"), "loss" not in each["metric"]))
@@ -83,8 +84,8 @@ def last_values(series: Sequence[dict]) -> dict | None:
 
 
 def main_curve(series: list[dict]) -> dict | None:
-    """The curve that stands for a run in a list:
-    a loss of the training, else what is known as a metric, else the first."""
+    """The curve that represents a run in a list: a training loss, else a known metric, else the first
+    curve."""
     def rank(each: dict) -> tuple:
         return (
             each["name"].endswith((".mean", ".2")),

@@ -37,14 +37,14 @@ class Log:
         self._client, self._id = client, run["id"]
 
     def pieces(self, begin: int, *, follow: bool) -> Iterator[bytes]:
-        """Its bytes from a position, as `Client.logs` gives them: closable."""
+        """The bytes from a position, as `Client.logs` returns them: can be closed."""
         return self._client.logs(
             self._id, attempt=self.attempt, stream=self.stream, offset=begin, follow=follow
         )
 
     def part(self, begin: int | None, end: int | None) -> dict:
-        """`{"begin", "end", "text"}`: what comes after `begin`, or whole lines before `end` (its end by
-        default); about TAIL bytes."""
+        """`{"begin", "end", "text"}`: text after `begin`, or whole lines before `end` (by default, the end
+        of the log); about TAIL bytes."""
         upto = self.size if end is None else end
         start = max(0, upto - TAIL) if begin is None else begin
         limit = TAIL if begin is not None else upto - start
@@ -66,9 +66,9 @@ class Log:
 
 
     def find(self, wanted: re.Pattern[bytes], at: int, *, back: bool) -> dict:
-        """`{"found": part, "line", "at"}`: the first hit after the position `at`, or the last one before it,
-        as a part that begins some lines above it, and the number of the hit's line in that part.
-        `found` None without one; `cut`: it searched SEARCH_MAX bytes."""
+        """`{"found": part, "line", "at"}`: the first match after the position `at`, or the last match
+        before it. The part begins some lines above the match; `line` is the line of the match in the part.
+        `found` is None without a match; `cut`: only SEARCH_MAX bytes were searched."""
         place = self._last(wanted, at) if back else self._first(wanted, at)
         if place is None:
             return {"found": None, "cut": (at if back else self.size - at) > SEARCH_MAX}
@@ -111,14 +111,13 @@ class Log:
 
 
 def pattern(text: str) -> re.Pattern[bytes]:
-    """What finds a text in a log, whatever the case of its letters; without a text:
-    what looks like an error."""
+    """A pattern that finds a text in a log, ignoring case; without a text, it finds errors."""
     return re.compile(re.escape(text.encode("utf-8", "surrogateescape")), re.I) if text else ERROR
 
 
 class Live:
-    """Server-sent events of a log that grows: each has the position after it as its id.
-    Closable from another thread."""
+    """Server-sent events of a growing log; the id of each event is the position after it. Another thread
+    may close it."""
 
     def __init__(self, log: Log, begin: int) -> None:
         self._log, self._at = log, begin
@@ -152,14 +151,14 @@ class Live:
 
 
 def event(text: str, *, name: str = "", number: int | None = None) -> bytes:
-    """One server-sent event; its data is a string in JSON, so no text can end it."""
+    """One server-sent event; its data is a JSON string, so no text can end the event."""
     head = f"event: {name}\n" if name else ""
     tail = f"id: {number}\n" if number is not None else ""
     return f"{head}{tail}data: {json.dumps(text)}\n\n".encode("ascii")
 
 
 def safe_end(data: bytes | bytearray) -> int:
-    """How many bytes do not end within a character or an escape code."""
+    """Number of bytes that do not end inside a character or an escape code."""
     end = len(data)
     for back in range(1, min(4, end + 1)):
         byte = data[end - back]
@@ -174,6 +173,5 @@ def safe_end(data: bytes | bytearray) -> int:
 
 
 def clean(data: bytes | bytearray) -> str:
-    """The text without escape codes and other characters that nobody sees;
-    line ends and carriage returns stay."""
+    """The text without escape codes and invisible characters; keeps line ends and carriage returns."""
     return _ESCAPES.sub("", data.decode("utf-8", "replace"))

@@ -41,7 +41,7 @@ def runs(source: Source, request: Request) -> dict:
 
 
 def run(source: Source, request: Request) -> dict:
-    """One run, all that is known of it."""
+    """One run with all details."""
     told = source.run(request.path_params["ref"])
     state = State(told["state"])
     can = {
@@ -64,7 +64,7 @@ def _key(told: dict) -> str:
 
 
 def compare(source: Source, request: Request) -> dict:
-    """Runs side by side, as `stoker compare` shows them."""
+    """A comparison of runs, as `stoker compare` shows it."""
     refs = asked(request).get("run", []) + [f"@{tag}" for tag in asked(request).get("tag", [])]
     found = source.compare(tuple(refs))
     return {
@@ -79,7 +79,7 @@ def compare(source: Source, request: Request) -> dict:
 
 
 def sweeps(source: Source, request: Request) -> dict:
-    """The sweeps, and how far each is."""
+    """The sweeps and their progress."""
     return source.sweeps()
 
 
@@ -89,12 +89,12 @@ def machines(source: Source, request: Request) -> dict:
 
 
 def reports(source: Source, request: Request) -> dict:
-    """What `stoker doctor` says of this machine, and what `stoker tune` found on it."""
+    """The reports of `stoker doctor` and `stoker tune` about this machine."""
     return source.reports()
 
 
 def new_sweep(source: Source, request: Request) -> dict:
-    """The form that begins a sweep, filled in after a run."""
+    """The form that starts a sweep, filled in from a run."""
     ref = one(request, "from")
     run = source.run(ref) if ref else next((each for each in source.runs({})["runs"]), None)
     return {"run": run, **_asked_of(run)}
@@ -108,7 +108,7 @@ def _asked_of(run: dict | None) -> dict:
 
 
 def machine(source: Source, request: Request) -> dict:
-    """What one machine has; asks it."""
+    """The resources of one machine; asks the machine."""
     return {"capacity": source.capacity(request.path_params["name"]), "name": request.path_params["name"]}
 
 
@@ -117,7 +117,7 @@ def machine(source: Source, request: Request) -> dict:
 
 
 def curves(source: Source, request: Request) -> dict:
-    """Pictures of the curves of runs, the losses first: what the page draws."""
+    """Pictures of the curves of runs, losses first."""
     points = min(_whole(one(request, "points"), POINTS), POINTS_MAX)
     names = tuple(asked(request).get("name", []))
     found = []
@@ -131,7 +131,7 @@ def curves(source: Source, request: Request) -> dict:
 
 
 def usage(source: Source, request: Request) -> dict:
-    """How a run used CPU, memory and GPUs, as charts."""
+    """Charts of the CPU, memory and GPUs that a run used."""
     return drawn.usage(source.recorded(request.path_params["ref"], "usage"))
 
 
@@ -156,8 +156,8 @@ def diff(request: Request) -> Response:
 
 
 def pictures(source: Source, request: Request) -> dict:
-    """The pictures that were captured of a run. `{"pictures", "elsewhere"}`; elsewhere:
-    the machine that holds them, if not this one."""
+    """The captured pictures of a run. `{"pictures", "elsewhere"}`; elsewhere: the machine that stores
+    them, if not this one."""
     told = source.run(request.path_params["ref"])
     found = source.numbers(told["id"], (), POINTS)["pictures"]
     return {
@@ -178,7 +178,7 @@ def picture(request: Request) -> Response:
 
 
 def spark(request: Request) -> Response:
-    """A small picture of the curve that stands for a run."""
+    """A small picture of the main curve of a run."""
     source: Source = request.app.state.source
     try:
         numbers = source.numbers(request.path_params["ref"], (), drawn.SPARK_POINTS)
@@ -206,7 +206,8 @@ def log_part(source: Source, request: Request) -> dict:
 
 
 def log_find(source: Source, request: Request) -> dict:
-    """Where a text, or without one an error, is in a log: after `at`, or with `back` before it."""
+    """The position of a text (or, without a text, of an error) in a log: after `at`, or before it with
+    `back`."""
     log = _log(source, request)
     back = bool(one(request, "back"))
     at = _whole(one(request, "at"), log.size if back else 0)
@@ -224,7 +225,7 @@ def log_text(request: Request) -> Response:
 
 
 def log_live(request: Request) -> Response:
-    """What a log gets from now on. The server being away ends the stream; the browser asks again."""
+    """New text of a log. If the server is not available, the stream ends, and the browser asks again."""
     begin = _whole(request.headers.get("last-event-id") or one(request, "begin"), 0)
     try:
         events = logs.Live(_log(request.app.state.source, request), begin)
@@ -252,7 +253,7 @@ def _stream(source: Iterator[bytes], kind: str, headers: dict[str, str]) -> Resp
 
 
 def file(request: Request) -> Response:
-    """A file of a run: as a download, or with `show` as a picture. Its own scripts never run."""
+    """A file of a run: as a download, or with `show` as a picture. Scripts in the file never run."""
     source: Source = request.app.state.source
     found = files.find(source.run(request.path_params["ref"]), one(request, "path"))
     return _file(found, found.pieces(), shown=bool(one(request, "show")))
@@ -268,7 +269,7 @@ def _file(found: files.File, pieces: Iterator[bytes], *, shown: bool, cache: str
 
 
 def preview(source: Source, request: Request) -> dict:
-    """The beginning of a file, if it is text; that it is an image."""
+    """The beginning of a text file, or the fact that the file is an image."""
     told = source.run(request.path_params["ref"])
     found = files.find(told, one(request, "path"))
     return {
@@ -297,7 +298,7 @@ def _whole(text: str, default: int | None) -> int | None:
 
 
 def stop(source: Source, ref: str, form: dict[str, str]) -> dict:
-    """Stop a run. A second press while it stops is harmless."""
+    """Stop a run. A second request has no effect."""
     if State(source.client.run(ref)["state"]).final:
         raise StateError("The run has ended already.", hint=f"To start it again: stoker start {ref}")
     return source.client.stop(ref, force=form.get("force") == "yes")
@@ -332,12 +333,12 @@ def rm(source: Source, ref: str, form: dict[str, str]) -> dict:
 
 
 def sweep(source: Source, ref: str, form: dict[str, str]) -> dict:
-    """Begin a sweep."""
+    """Start a sweep."""
     return verbs.sweep(source.client.home, form)
 
 
 def button(verb: Callable[[Source, str, dict[str, str]], dict], back: str = "") -> Callable:
-    """The handler of a form: does what it says, then shows the run, or `back`."""
+    """The handler of a form: carries out its action, then shows the run, or `back`."""
     async def handle(request: Request) -> Response:
         body = bytearray()
         async for piece in request.stream():

@@ -31,7 +31,8 @@ LOOK_S = 2.0
 
 
 class Console:
-    """The console of one state folder: this process's own, or one that runs already (`own` is False)."""
+    """The console of one state folder: of this process, or of another process that already runs (`own` is
+    False)."""
 
     def __init__(self, home: Home, port: int | None) -> None:
         make_home(home)
@@ -53,11 +54,11 @@ class Console:
         self.own = self._socket is not None
 
     def link(self) -> str:
-        """A link that opens the console once, within a minute."""
+        """A link that opens the console once, within one minute."""
         return f"http://{HOST}:{self.port}/enter?code={self.door.code(time.time())}"
 
     def serve(self, client: Client, ready: Callable[[], None]) -> None:
-        """Answer until SIGINT or SIGTERM. `ready` is called as soon as pages are answered."""
+        """Serve until SIGINT or SIGTERM. Calls `ready` as soon as pages are served."""
         import uvicorn
 
         from stoker.console.app import create_app
@@ -135,6 +136,6 @@ def _is_ours(door: Door, port: int) -> bool:
 
 
 def leave() -> None:
-    """End this process at once: threads that wait for the server hold nothing."""
+    """End this process at once. Threads that wait for the server hold no unsaved data."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os._exit(0)

@@ -28,8 +28,8 @@ FETCHES = 2  # pictures that are fetched from other machines at once: an sshd ta
 
 
 class Source:
-    """The server behind the console. Any thread may ask. Raises ServerError while the server is away:
-    the console never starts it."""
+    """The connection to the server. Any thread may use it. Raises ServerError while the server is not
+    available: the console never starts it."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -56,7 +56,7 @@ class Source:
             return held[1]
 
     def forget(self) -> None:
-        """After a change: what was asked before is asked again."""
+        """After a change: discard cached answers."""
         with self._lock:
             self._held.clear()
         self._table.forget()
@@ -65,9 +65,9 @@ class Source:
     # --------------------------------------------------------------------------------------------------------
 
     def runs(self, wanted: Mapping[str, str]) -> dict:
-        """`{"runs", "hidden", "counts", "page", "pages", "found"}`:
-        one page of the runs that match `wanted` (state, tag, grep, all), the active ones first. `all`:
-        also rehearsals and verifications. Of ended runs the last values come a moment later."""
+        """`{"runs", "hidden", "counts", "page", "pages", "found"}`: one page of the runs that match
+        `wanted` (state, tag, grep, all), active runs first. `all`: also rehearsals and verifications. The
+        last values of ended runs come a moment later."""
         known = self._all()
         found = [
             run for run in known if (wanted.get("all") or not run.get("purpose")) and _matches(run, wanted)
@@ -90,7 +90,7 @@ class Source:
         return self._fresh(("runs",), self._table.look)
 
     def run(self, ref: str) -> dict:
-        """All that is known of a run."""
+        """All details of a run."""
         return self._fresh(("show", ref), lambda: self.client.show(ref))
 
     def numbers(self, ref: str, names: tuple[str, ...], points: int) -> dict:
@@ -98,7 +98,7 @@ class Source:
         return self._fresh(("numbers", ref, names, points), lambda: self.client.numbers(ref, names, points))
 
     def recorded(self, ref: str, kind: str) -> dict:
-        """What was recorded of a run: its "usage" over time, or its "code"."""
+        """Recorded data of a run: its "usage" over time, or its "code"."""
         return self._fresh(("recorded", ref, kind), lambda: self.client.recorded(ref, kind))
 
     def picture(self, ref: str, path: str) -> bytes:
@@ -107,7 +107,7 @@ class Source:
             return self.client.picture(ref, path)
 
     def compare(self, refs: tuple[str, ...]) -> dict:
-        """A comparison; `@TAG` stands for the runs with this tag. At most RUNS_COMPARED of them."""
+        """A comparison; `@TAG` means the runs with this tag. At most RUNS_COMPARED runs."""
         ids: list[str] = []
         for ref in refs:
             ids += (
@@ -124,8 +124,8 @@ class Source:
         return {**found, "left_out": max(0, len(ids) - RUNS_COMPARED)}
 
     def sweeps(self) -> dict:
-        """`{"sweeps": [{"name", "runs", "counts"}]}`, the newest first:
-        runs that `stoker sweep` named and tagged."""
+        """`{"sweeps": [{"name", "runs", "counts"}]}`, newest first: runs that `stoker sweep` named and
+        tagged."""
         found: dict[str, list[dict]] = {}
         for run in self._all():
             for tag in run["tags"]:
@@ -139,8 +139,8 @@ class Source:
     # --------------------------------------------------------------------------------------------------------
 
     def machines(self) -> dict:
-        """`{"machines": [...], "here": ...}`: those of config.toml with their runs,
-        and what this one has and does."""
+        """`{"machines": [...], "here": ...}`: machines of config.toml with their runs; resources and use
+        of this machine."""
         runs = self._all()
         by_name = {run["name"]: {"id": run["id"], "name": run["name"]} for run in reversed(runs)}
         found = [
@@ -184,11 +184,11 @@ class Source:
         }
 
     def reports(self) -> dict:
-        """What doctor and tune say of this machine."""
+        """The reports of doctor and tune about this machine."""
         return self._fresh(("reports",), lambda: verbs.reports(self.client.home))
 
     def capacity(self, name: str) -> dict:
-        """What a machine has. Raises TargetError where it does not answer."""
+        """The resources of a machine. Raises TargetError if it does not answer."""
         return self._fresh(("capacity", name), lambda: self.client.capacity(name))
 
 

@@ -19,7 +19,7 @@ ONE_BY_ONE = 40  # runs that have ended since the last look and are asked for by
 
 
 class Table:
-    """Any thread may ask; one thread at a time talks to the server."""
+    """The list of runs. Any thread may use it; one thread at a time asks the server."""
 
     def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
         self._client, self._clock = client, clock
@@ -29,7 +29,7 @@ class Table:
         self._whole_at: float | None = None
 
     def look(self) -> list[dict]:
-        """All runs as they are now: the active ones first, then the newest. Raises ServerError."""
+        """All runs now: active runs first, then the newest. Raises ServerError."""
         with self._lock:
             newest = self._client.runs(all=True, limit=NEWEST)
             if len(newest) < NEWEST:
@@ -45,7 +45,7 @@ class Table:
             )
 
     def forget(self) -> None:
-        """Ask for all runs at the next look."""
+        """Ask for all runs again at the next call."""
         with self._lock:
             self._whole_at = None
 

@@ -17,8 +17,8 @@ PATIENCE_S = 600.0  # a sweep copies its folder once for each run
 
 
 def typed(home: Home, words: Sequence[str], folder: str | None = None) -> dict | list:
-    """What `stoker WORDS --json` prints, in this folder. No shell reads the words.
-    Raises StokerError as the command tells of it."""
+    """The output of `stoker WORDS --json` in this folder. No shell reads the words. Raises StokerError for
+    the error that the command reports."""
     env = {**os.environ, "STOKER_HOME": os.fspath(home.path)}
     try:
         done = subprocess.run(
@@ -58,8 +58,8 @@ def _last_json(text: bytes) -> dict | list | None:
 
 
 def sweep(home: Home, form: Mapping[str, str]) -> dict:
-    """Begin a sweep: `folder`, `command`, `params` (one NAME=VALUES a line), and as wished `name`, `at_once`,
-    `random`, `gpus`."""
+    """Start a sweep: `folder`, `command`, `params` (one NAME=VALUES per line), and optionally `name`,
+    `at_once`, `random`, `gpus`."""
     try:
         command = shlex.split(form.get("command", ""))
     except ValueError as e:
@@ -79,8 +79,8 @@ def sweep(home: Home, form: Mapping[str, str]) -> dict:
 
 
 def reports(home: Home) -> dict:
-    """`{"doctor": ..., "tune": [...]}`: what `stoker doctor` says of this machine now, and what `stoker tune`
-    found before; None for a part that could not be had."""
+    """`{"doctor": ..., "tune": [...]}`: the report of `stoker doctor` about this machine now, and earlier
+    results of `stoker tune`; None for a part that is not available."""
     found: dict = {}
     for name, words in (("doctor", ["doctor", "--json"]), ("tune", ["tune", "--show", "--json"])):
         try:

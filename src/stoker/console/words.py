@@ -35,7 +35,7 @@ class Language:
 
 @cache
 def catalogue(name: str) -> dict[str, str]:
-    """English -> translation, out of NAME.po; empty where there is none."""
+    """English -> translation, from NAME.po; empty if there is none."""
     try:
         lines = (FOLDER / f"{name}.po").read_text("utf-8").splitlines()
     except FileNotFoundError:
@@ -60,7 +60,7 @@ def catalogue(name: str) -> dict[str, str]:
 
 
 def language(cookie: str | None, accepts: str) -> Language:
-    """The language that was chosen, else the first known one that the browser accepts."""
+    """The chosen language, else the first available language that the browser accepts."""
     wanted = [cookie or "", *(part.split(";")[0].strip()[:2].lower() for part in accepts.split(","))]
     return _language(next((name for name in wanted if name in LANGUAGES), "en"))
 
@@ -80,7 +80,7 @@ def figure(value: float | str | None, unit: str = "") -> str:
 
 
 def point(told: Sequence | None, unit: str = "", axis: str | None = None) -> str:
-    """A value, and where it was."""
+    """A value and its position."""
     if not told:
         return ""
     at = where(told, axis)
@@ -93,14 +93,14 @@ def where(told: Sequence | None, axis: str | None) -> tuple[str, str] | None:
 
 
 def said(value: object) -> str:
-    """A parameter."""
+    """The text of a parameter."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def command(words: Sequence[str]) -> str:
-    """A command as one would type it."""
+    """A command as a user types it."""
     return shlex.join(words)
 
 
@@ -115,12 +115,12 @@ def short_command(words: Sequence[str]) -> str:
 
 
 def moment(iso_time: str | None) -> str:
-    """An ISO time as the clock on the wall of this machine shows it."""
+    """An ISO time as local time of this machine."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(from_iso(iso_time))) if iso_time else ""
 
 
 def since(run: Mapping) -> str:
-    """For how long a run has been in its state, the largest unit only."""
+    """How long a run has been in its state, in the largest unit only."""
     state = State(run["state"])
     at = (
         run["ended_at"]
@@ -142,7 +142,7 @@ def share(value: float) -> str:
 
 
 def line(history: Sequence[float | None]) -> str:
-    """The points of a small curve, 120 wide and 20 high, of percentages; the newest at its right end."""
+    """The points of a small curve of percentages, 120 wide and 20 high, with the newest at the right end."""
     recent = list(history)[-60:]
     left = 120 - 2 * (len(recent) - 1)
     return " ".join(

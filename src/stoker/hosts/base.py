@@ -32,13 +32,13 @@ Progress = Callable[[int, int], None]
 
 
 def silent(sent: int, whole: int) -> None:
-    """Tell nobody."""
+    """A callback that ignores its arguments."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A command that ended. `code` is as a shell tells it:
-    128 + n after signal n, 127 no such program, 126 not executable."""
+    """Result of a command. `code` is the exit code as a shell reports it: 128 + n after signal n, 127 if
+    the program does not exist, 126 if it is not executable."""
 
     code: int
     out: bytes
@@ -46,117 +46,103 @@ class Finished:
 
     @property
     def message(self) -> str:
-        """The last line of stderr, for a sentence."""
+        """The last line of stderr, for use in a sentence."""
         lines = self.err.decode("utf-8", "replace").strip().splitlines()
         return lines[-1] if lines else f"exit code {self.code}"
 
 
 class Host(ABC):
-    """A machine on which we may run programs as one user.
-
-    Every method may be called from any thread, and again after any failure:
-    a lost connection is made anew by the next call.
-    Commands are lists of words and reach the program unchanged, whatever bytes they hold (NUL excepted);
-    no shell reads them.
-    They start in `home()`; relative paths count from there.
-    A machine that cannot be reached raises TargetError(retry=True);
-    one that refuses us, or answers with nonsense, TargetError(retry=False).
-    That a command itself fails is no error here.
-    """
+    """A machine on which Stoker runs programs as one user.
+    Any thread may call any method, and may repeat it after any failure: the next call opens a lost
+    connection again. Commands are lists of arguments and reach the program unchanged (NUL excepted); no
+    shell reads them. Commands start in `home()`, and relative paths are relative to it. If a machine
+    cannot be reached, methods raise TargetError(retry=True); if it refuses the login or sends an invalid
+    answer, TargetError(retry=False). A failed command raises no error."""
 
     name: str
     few_streams = False  # whether only a few commands may be open at once, as sshd's MaxSessions says
 
     @abstractmethod
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Finished:
-        """Run a command to its end, with all its output in memory:
-        at most ANSWER_MAX, else TargetError(retry=False), and it is killed.
-
-        After `timeout_s` TargetError(retry=True) is raised;
-        the command itself is then killed, on a far machine by its own clock and a few seconds later, with
-        what it started in its process group. Whoever leaves the group (a daemon) is left alone.
-        """
+        """Run a command to its end and return all its output: at most ANSWER_MAX, else the command is killed
+        and TargetError(retry=False) is raised.
+        After `timeout_s`, raises TargetError(retry=True) and kills the command with its process group; on
+        a remote machine, a timer there does this a few seconds later. Daemons that left the process group
+        continue."""
 
     @abstractmethod
     def open(self, argv: Sequence[str]) -> Stream:
-        """Start a command and talk to it. What is opened must end by itself when its stdin ends or its stdout
-        breaks: nobody can kill it on a machine that is out of reach.
-        Raises TargetError when the machine cannot be reached now."""
+        """Start a command and return its streams. The command must end if its stdin ends or its stdout
+        breaks, because Stoker cannot kill it while its machine cannot be reached. Raises TargetError if
+        the machine cannot be reached."""
 
     @abstractmethod
     def put(self, source: Path, target: str) -> None:
-        """Copy a file or folder to the machine, under exactly that name; missing parents are made.
-
-        Whole or absent: written beside the target, then renamed;
-        when interrupted nothing is left, and what a power cut left is removed by the next put to that target.
-        A file replaces a file; a folder never replaces anything. Kept:
-        permission bits, modification times to the nanosecond, symlinks as they are (the named source itself
-        is followed), empty folders, any name. Hard links become separate files;
-        sockets, pipes and devices are left out. Raises NotFound (no source), TargetError.
-        """
+        """Copy a file or folder to the machine under exactly this name; missing parents are created.
+        The target is complete or absent: it is written next to the target and then renamed. After an
+        interruption nothing is left; the next put removes the remains of a power cut. A file replaces a
+        file; a folder never replaces anything. Keeps permission bits, modification times in nanoseconds,
+        symlinks (but follows the source itself), empty folders and all names. Hard links become separate
+        files; sockets, pipes and devices are skipped. Raises NotFound (no source), TargetError."""
 
     @abstractmethod
     def get(self, source: str, target: Path, limit: int | None = None) -> None:
-        """The same from the machine to here. Nothing is written outside `target`, whatever the machine sends;
-        with a `limit` nothing of more than so many bytes (TargetError)."""
+        """As `put`, from the machine to here. Never writes outside of `target`. Raises TargetError for
+        more than `limit` bytes."""
 
     def give(self, source: Path, target: str) -> None:
-        """`put` of something the caller has no more use for:
-        it may be moved instead of copied, and may or may not be gone afterwards."""
+        """As `put`, for a source that the caller no longer needs: it may be moved instead of copied."""
         self.put(source, target)
 
     def deliver(self, source: Path, target: str, *, shared: str, cache: str, leave: Container[str] = (),
                 tell: Progress = silent) -> None:
-        """`give` of a folder whose inner folder `shared` holds what is sent again and again:
-        content that came to the folder `cache` there once is not sent a second time, and a transfer that was
-        cut goes on where it was. `leave`: paths that need not go, and may vanish meanwhile.
-        tell(bytes sent, bytes in all) may end it by an error of its own."""
+        """As `give`, for a folder whose inner folder `shared` holds content that is sent repeatedly.
+        Content that is already in the folder `cache` on the machine is not sent again, and an interrupted
+        transfer continues. `leave`: paths that are not sent and may disappear meanwhile. An exception from
+        tell(bytes sent, bytes in all) ends the transfer."""
         self.give(source, target)
 
     def missing(self, entries: Sequence[list], cache: str) -> list[list]:
-        """[sha256, bytes of it that came already] of the files of a
-        parcel whose content `deliver` would send."""
+        """[sha256, bytes of it already there] of the files of a parcel whose content `deliver` would send."""
         return []
 
     def keep_data(
         self, source: Path, data: str, hash_of: Callable, tell: Progress = silent, expected: str = ""
     ) -> tuple[str, str]:
-        """See that the folder `source` lies below the folder `data` there, read-only and as it is here now;
-        its parcel's name and where it lies. Content that came there is not sent again, and a copy that
-        changed there is not used. hash_of(path, lstat) -> sha256.
-        expected: the name that it must have; while it lies there, nothing is read here.
-        Raises TargetError, NotFound."""
+        """Copy the folder `source`, as it is here now, into the folder `data` on the machine, read-only.
+        Returns the name of the parcel and its path. Content that is already there is not sent again; a copy
+        that changed there is not used. hash_of(path, lstat) -> sha256.
+        expected: the name that the parcel must have; if it exists there, nothing is read here. Raises
+        TargetError, NotFound."""
         raise NotImplementedError
 
     def ask_parcels(self, verb: str, folder: str, *words: str) -> dict:
-        """The answer of a verb of parcel.py that takes nothing from here."""
+        """Return the answer of a verb of parcel.py that needs no files from here."""
         raise NotImplementedError
 
     @abstractmethod
     def forward(self, port_or_socket: str) -> AbstractContextManager[Path]:
-        """A unix socket here that reaches a TCP port of the machine's own loopback ("8888"), or a unix socket
-        there ("/path")."""
+        """A unix socket here that connects to a TCP port of the machine's loopback interface ("8888") or
+        to a unix socket there ("/path")."""
 
     @abstractmethod
     def python(self) -> str:
-        """The absolute path of an interpreter >= 3.8 there, found once.
-        Raises TargetError(retry=False) where there is none."""
+        """Absolute path of an interpreter >= 3.8 on the machine, found once. Raises
+        TargetError(retry=False) if there is none."""
 
     @abstractmethod
     def home(self) -> str:
-        """The absolute home folder of our user there."""
+        """Absolute path of the user's home folder on the machine."""
 
     @abstractmethod
     def close(self) -> None:
-        """End what this object itself opened. Twice is harmless; a later call opens it again."""
+        """Close what this object opened. Can be repeated; a later call opens it again."""
 
 
 class Stream:
     """A running command: `.stdin` and `.stdout` are raw binary files, `.pid` is the local process.
-
-    With a `mark` the command runs on a far machine, and its exit code comes as a last line on stderr, so that
-    "it ended" and "the connection was cut" are never confused.
-    """
+    With a `mark`, the command runs on a remote machine and reports its exit code as the last line of
+    stderr. So a command that ended differs from a lost connection."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], what: str, mark: bytes = b"", patience_s: float = KILL_AFTER_S
@@ -179,13 +165,13 @@ class Stream:
                 self._tail = (self._tail + data)[-TAIL_BYTES:]
 
     def stderr_tail(self) -> str:
-        """The last of what it wrote to stderr, at most 64 KiB."""
+        """The end of the command's stderr, at most 64 KiB."""
         tail = self._end.sub(b"", self._tail) if self._end else self._tail
         return tail.decode("utf-8", "replace")
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        """The exit code as a shell tells it; None while it runs, after `timeout_s`.
-        TargetError(retry=True) when the connection was cut."""
+        """Exit code as a shell reports it; None if the command still runs after `timeout_s`. Raises
+        TargetError(retry=True) if the connection was cut."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
             code = self._process.wait(timeout_s)
@@ -201,9 +187,9 @@ class Stream:
         return int(found[-1])
 
     def said(self, timeout_s: float) -> int | None:
-        """The exit code of the local process, once all that it wrote to stderr is read;
-        None when it still runs after `timeout_s`.
-        For a process whose stdout has ended: what it has to say may come later than that."""
+        """Exit code of the local process, after all its stderr was read; None if it still runs after
+        `timeout_s`.
+        For a process whose stdout has ended, because its stderr may arrive later."""
         deadline = time.monotonic() + timeout_s
         try:
             code = self._process.wait(timeout_s)
@@ -213,9 +199,9 @@ class Stream:
         return shell_code(code)
 
     def close(self) -> None:
-        """End it and wait for that: TERM, then KILL to its process group. Twice is harmless;
-        a read or write that blocks in another thread returns, since the pipes are closed only after their
-        other end is gone."""
+        """End the command and wait: TERM, then KILL to its process group. Can be repeated. A read or write
+        that blocks in another thread returns, because the pipes are closed only after the process has
+        ended."""
         self._closed = True
         if self._process.poll() is None:
             end_group(self._process, self._patience_s)
@@ -232,8 +218,8 @@ class Stream:
 
 
 def spawn(argv: Sequence[str], *, cwd: str | None = None) -> subprocess.Popen[bytes]:
-    """A child with three raw pipes in a session of its own, so that the terminal's Ctrl-C is not for it.
-    Raises OSError."""
+    """Start a child with three raw pipes in its own session, so that Ctrl-C in the terminal does not reach
+    it. Raises OSError."""
     return subprocess.Popen(
         list(argv),
         stdin=subprocess.PIPE,
@@ -248,8 +234,8 @@ def spawn(argv: Sequence[str], *, cwd: str | None = None) -> subprocess.Popen[by
 def converse(
     process: subprocess.Popen[bytes], stdin: bytes, timeout_s: float, what: str
 ) -> tuple[bytes, bytes]:
-    """What it says on stdout and stderr, to the end.
-    Raises subprocess.TimeoutExpired, and TargetError for more than ANSWER_MAX; then it is not ended yet."""
+    """Return all of its stdout and stderr. Raises subprocess.TimeoutExpired, or TargetError for more than
+    ANSWER_MAX; the process then still runs."""
     deadline = time.monotonic() + timeout_s
     said = {process.stdout: bytearray(), process.stderr: bytearray()}
     rest = memoryview(stdin)
@@ -291,8 +277,8 @@ def too_much(what: str, limit: int) -> TargetError:
 
 
 def end_group(process: subprocess.Popen[bytes], patience_s: float = KILL_AFTER_S) -> None:
-    """TERM, then KILL, to the process group of a child that leads one;
-    returns when the child is reaped. Without patience KILL at once."""
+    """Send TERM, then KILL, to the process group of a child that leads one; returns when the child is
+    reaped. Without patience, sends KILL at once."""
     if patience_s:
         _signal_group(process, signal.SIGTERM)
         try:
@@ -310,7 +296,7 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def shell_code(code: int) -> int:
-    """An exit code as a shell tells it, from one as `subprocess` tells it."""
+    """Convert an exit code of `subprocess` to the exit code that a shell reports."""
     return 128 - code if code < 0 else code
 
 

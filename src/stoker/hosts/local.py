@@ -28,7 +28,7 @@ from stoker.hosts.relay import relay
 
 
 class LocalHost(Host):
-    """The machine that this process runs on."""
+    """The machine of this process."""
 
     name = "local"
 
@@ -66,7 +66,7 @@ class LocalHost(Host):
         self._copy(path, target)
 
     def give(self, source: Path, target: str) -> None:
-        """By rename where both lie on one file system."""
+        """Move by rename if source and target are on one file system."""
         with _explained():
             if tree.move(source, os.path.join(self.home(), target)):
                 return
@@ -85,7 +85,8 @@ class LocalHost(Host):
             yield Path(os.path.join(self.home(), port_or_socket))
 
     def python(self) -> str:
-        """The interpreter below our own virtual environment: it stays when the environment is replaced."""
+        """The base interpreter of Stoker's virtual environment, which remains if the environment is
+        replaced."""
         return getattr(sys, "_base_executable", None) or sys.executable
 
     def home(self) -> str:
@@ -93,7 +94,7 @@ class LocalHost(Host):
         return folder if os.path.isdir(folder) else "/"
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: no connection is open."""
 
 
 def _not_started(argv: Sequence[str], error: OSError) -> Finished:
@@ -118,7 +119,7 @@ def _explained() -> Iterator[None]:
 
 
 def explain_tree_error(error: Exception) -> StokerError | None:
-    """A failed transfer in one sentence; None for what is not a failed transfer."""
+    """The error for a failed transfer, in one sentence; None if `error` is not a failed transfer."""
     if isinstance(error, FileNotFoundError):
         return NotFound(f"There is no file or folder {error.filename!s}.", hint="Check the path.")
     if isinstance(error, tree.Exists):

@@ -34,12 +34,12 @@ SEAL, LIST, TREE = "seal.json", "parcel.json", "tree"
 
 
 class Changed(Exception):
-    """Content whose hash is not its name."""
+    """The content does not match its hash."""
 
 
 def survey(source, hash_of, chosen=None):
-    """The parcel of everything in the folder `source`, or of what chosen(path) wants.
-    hash_of(path, lstat) -> sha256."""
+    """Make a parcel of the folder `source`, or of the files for which chosen(path) is true. hash_of(path,
+    lstat) -> sha256."""
     entries = []
     for path, rel, seen in tree.walk(os.fsencode(source)):
         name, when = os.fsdecode(rel), seen.st_mtime_ns
@@ -68,8 +68,7 @@ def hash_file(path, _seen=None):
 
 
 def name_of(entries, times=True):
-    """The name of a parcel: equal names have equal content. times=False:
-    also where only modification times differ."""
+    """Name of a parcel: equal names mean equal content. times=False ignores modification times."""
     told = (
         entries
         if times
@@ -79,12 +78,12 @@ def name_of(entries, times=True):
 
 
 def contents(entries):
-    """sha256 -> (path, size) of all files, each content once."""
+    """sha256 -> (path, size) of all files; each content once."""
     return {each[5]: (each[1], each[4]) for each in entries if each[0] == FILE}
 
 
 class Wire:
-    """Lines of JSON and counted bytes over two binary files."""
+    """Sends and receives JSON lines and counted bytes over two binary files."""
 
     def __init__(self, incoming, outgoing):
         self._in, self._out, self._rest = incoming, outgoing, b""
@@ -100,7 +99,7 @@ class Wire:
             view = view[self._out.write(view):]
 
     def hear(self):
-        """The next line. Raises tree.Torn at the end of the stream."""
+        """Receive the next line. Raises tree.Torn at the end of the stream."""
         parts = []
         while True:
             head, found, rest = self._rest.partition(b"\n")
@@ -117,7 +116,7 @@ class Wire:
             raise tree.Torn("an answer that cannot be read") from None
 
     def take(self, size):
-        """Pieces of the next `size` bytes."""
+        """Iterate over the next `size` bytes."""
         while size:
             data = self._rest[:size] or self._in.read(min(size, CHUNK))
             if not data:
@@ -131,18 +130,18 @@ class Wire:
 # ---------------------------------------------------------------------------------------------------------
 
 class Cache:
-    """Content by its hash below one folder, and the lists of parcels that were complete."""
+    """Stores content by its hash in one folder, and the lists of complete parcels."""
 
     def __init__(self, folder):
         self.folder = folder
         self._part, self._lock = "", None
 
     def path(self, sha):
-        """Where content lies."""
+        """Path of a content."""
         return os.path.join(self.folder, "objects", sha[:2], sha)
 
     def known(self, name):
-        """The entries of a parcel that came here before, or None."""
+        """Entries of a parcel that is already complete here, or None."""
         try:
             with open(self._list(name), encoding="ascii") as f:
                 entries = json.load(f)
@@ -152,11 +151,11 @@ class Cache:
         return entries if name_of(entries) == name else None
 
     def remember(self, name, entries):
-        """Note down a parcel that is complete."""
+        """Record a complete parcel."""
         _write(self._list(name), json.dumps(entries, separators=(",", ":")).encode("ascii"))
 
     def missing(self, entries):
-        """[sha256, bytes of it that came already] of all content that is not here."""
+        """[sha256, bytes of it already here] of all content that is not here."""
         found, part = [], self._part_name() if os.path.isdir(self.folder) else ".part"
         for sha, (_path, size) in contents(entries).items():
             with contextlib.suppress(OSError):
@@ -180,8 +179,8 @@ class Cache:
         return self._part
 
     def receive(self, wire, entries):
-        """Take what `Sender.send` sends, up to its end.
-        Each content gets its name when its hash is right. Raises Changed."""
+        """Store everything that `Sender.send` sends. A content gets its final name only if its hash is
+        right. Raises Changed."""
         sizes = {sha: size for sha, (_path, size) in contents(entries).items()}
         while True:
             told = wire.hear()
@@ -205,8 +204,8 @@ class Cache:
             os.rename(part, path)
 
     def put(self, entry, out):
-        """Write the content of a file entry to the descriptor `out`, checked as it goes. Raises Changed;
-        then it is here no more."""
+        """Write the content of a file entry to the descriptor `out`, and check its hash. Raises Changed
+        and removes the content if the hash is wrong."""
         sha, left, digest = entry[5], entry[4], hashlib.sha256()
         path = self.path(sha)
         try:
@@ -226,7 +225,7 @@ class Cache:
             raise Changed(entry[1])
 
     def sweep(self, now):
-        """Delete what no run has used for long; looked for once a day."""
+        """Delete content that no run used for a long time; checks once a day."""
         mark = os.path.join(self.folder, "swept")
         with contextlib.suppress(OSError):
             if now - os.stat(mark).st_mtime < SWEEP_S:
@@ -244,9 +243,8 @@ class Cache:
 
 
 def lay_out(entries, folder, put, link=None):
-    """Make all entries below the empty folder `folder`.
-    put(entry, descriptor) writes the content of a file;
-    link(entry, path), if given, makes it whole where it can, and then all is read-only."""
+    """Create all entries in the empty folder `folder`. put(entry, descriptor) writes the content of a
+    file. link(entry, path), if given, creates the whole file if possible; then all files are read-only."""
     read_only = link is not None
     made, later = {""}, []
     for entry in entries:
@@ -280,8 +278,8 @@ def lay_out(entries, folder, put, link=None):
 
 
 def deliver(cache, target, at, wire):
-    """Make the folder `target`: what the near end sends beside, and in its folder `at` the parcel.
-    Whole or absent."""
+    """Create the folder `target` from the data that the sender transmits, with the parcel in its folder
+    `at`. It is complete or absent."""
     hello = wire.hear()
     target = os.fsencode(target)
     with tree.beside(target, True) as temp:
@@ -305,8 +303,8 @@ def deliver(cache, target, at, wire):
 
 
 def keep(data, wire):
-    """See that a dataset lies in the folder of `data` as it was sent; tell where.
-    What changed there is moved aside, never used again."""
+    """Store a dataset in the folder `data` as it was sent, and print its path. A changed copy is renamed
+    and never used again."""
     hello = wire.hear()
     folder = os.fsencode(os.path.join(data.folder, hello["parcel"][:32]))
     if _intact(folder):
@@ -395,7 +393,7 @@ def _same(place, entry):
 
 
 def copy_out(data, source, target, wire):
-    """Make `target` a copy of a dataset that may be written to, if it is not there yet."""
+    """Make `target` a writable copy of a dataset, if `target` does not exist."""
     if not os.path.lexists(target):
         with tree.beside(os.fsencode(target), True) as temp:
             for path, rel, seen in tree.walk(os.fsencode(source)):
@@ -417,7 +415,7 @@ def copy_out(data, source, target, wire):
 
 
 def tell_data(data, *words):
-    """List the datasets here; with names, delete these first."""
+    """List the datasets here; deletes the given names first."""
     *names, wire = words
     found = []
     with contextlib.suppress(FileNotFoundError):
@@ -454,7 +452,7 @@ def tell_data(data, *words):
 
 
 def ask(cache, wire):
-    """Tell what of a parcel is missing here; nothing is made."""
+    """Report which content of a parcel is missing here; creates nothing."""
     wire.tell({"missing": cache.missing(wire.hear())})
 
 
@@ -489,15 +487,15 @@ def _size(path):
 # --------------------------------------------------------------------------------------------------------
 
 class Sender:
-    """Sends the content of a parcel whose files lie below `folder`.
-    tell(bytes sent, bytes in all) is called now and then."""
+    """Sends the content of a parcel whose files are below `folder`. Calls tell(bytes sent, bytes in all)
+    regularly."""
 
     def __init__(self, wire, folder, entries, tell=None):
         self._wire, self._folder, self._tell = wire, os.fsencode(folder), tell or (lambda sent, whole: None)
         self._contents = contents(entries)
 
     def send(self, missing):
-        """All that the far end asked for. Raises Changed where a file is not as it was listed."""
+        """Send all content that the receiver requested. Raises Changed if a file differs from the list."""
         whole = sum(self._contents[sha][1] - have for sha, have in missing)
         sent = 0
         self._tell(0, whole)
@@ -527,7 +525,7 @@ class Sender:
 
 
 def main(verb, cache, *words):
-    """The far end. One line on stderr and an exit code on failure."""
+    """Entry point on the remote machine. A failure prints one line on stderr and sets the exit code."""
     try:
         with (
             open(0, "rb", buffering=0, closefd=False) as incoming,

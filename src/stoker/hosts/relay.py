@@ -14,8 +14,8 @@ from pathlib import Path
 
 @contextmanager
 def relay(port: int) -> Iterator[Path]:
-    """The path of a private socket; each connection to it becomes one to 127.0.0.1:port.
-    All end with the context."""
+    """Path of a private socket; each connection to it is forwarded to 127.0.0.1:port. All connections end
+    with the context."""
     folder = tempfile.mkdtemp(prefix="stoker-", dir="/tmp")
     path = os.path.join(folder, "s")
     loop = asyncio.new_event_loop()

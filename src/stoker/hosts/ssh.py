@@ -91,7 +91,7 @@ _numbers = itertools.count(1)
 
 
 class SshHost(Host):
-    """A machine behind sshd. `where` is what one types after `ssh`; `options` are further `-o` settings."""
+    """A machine reached by ssh. `where` holds the arguments of `ssh`; `options` are further `-o` settings."""
 
     few_streams = True
 
@@ -263,7 +263,7 @@ class SshHost(Host):
             except parcel.Changed as e:
                 raise TargetError(
                     f"{e} has changed since the run began, or since Stoker listed its files.",
-                    hint="Start a new run with --new when nothing writes to it.",
+                    hint="Start a new run with --new while no program writes to this folder.",
                     retry=False,
                 ) from e
             except OSError as e:
@@ -429,7 +429,7 @@ def _settings(options: Sequence[str]) -> list[str]:
 
 
 def parse_destination(where: str) -> list[str]:
-    """The words one types after `ssh`: "box", "me@10.0.0.7", "-p 12345 root@host". Raises InvalidSpec."""
+    """Split the arguments of ssh: "box", "me@10.0.0.7", "-p 12345 root@host". Raises InvalidSpec."""
     try:
         words = shlex.split(where)
     except ValueError as e:
@@ -451,7 +451,8 @@ def parse_destination(where: str) -> list[str]:
 
 
 def script(argv: Sequence[str], mark: bytes, timeout_s: int = 0) -> bytes:
-    """What sh is given: say that we are here, run the words as they are, tell the exit code on stderr."""
+    """Text for sh: report that the login worked, run the arguments unchanged, and print the exit code on
+    stderr."""
     clock = (
         f"if timeout -k 1 9 true 2>/dev/null; then set -- timeout -k {FAR_GRACE_S} {timeout_s}; fi\n"
         if timeout_s

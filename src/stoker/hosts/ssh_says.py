@@ -69,8 +69,8 @@ SAYINGS = (
 
 
 def explain(stderr: str, host: str, code: int | None) -> TargetError:
-    """The error for an ssh that ended before a command of ours ran, from its stderr and exit code (255:
-    ssh itself failed)."""
+    """The error for an ssh that ended before Stoker's command ran, from its stderr and exit code (255: ssh
+    itself failed)."""
     # in the sentence, without the options of ssh; the hint has what to type
     where = host.rsplit(maxsplit=1)[-1]
     name = where.rpartition("@")[2]

@@ -24,11 +24,11 @@ EXIT_NO_SOURCE, EXIT_EXISTS, EXIT_OS, EXIT_TORN = 3, 4, 5, 6
 
 
 class Exists(Exception):
-    """There is something in the way, and it is not ours to replace."""
+    """The target exists, and must not be replaced."""
 
 
 class Torn(Exception):
-    """The stream ended before its end, or is not one of ours."""
+    """The stream ended early, or is not a stream of Stoker."""
 
 
 def copy(source: str | bytes | os.PathLike, target: str | bytes | os.PathLike) -> None:
@@ -60,7 +60,8 @@ def pack(source: str | bytes | os.PathLike, out: object) -> None:
 
 
 def unpack(stream: object, target: str | bytes | os.PathLike) -> None:
-    """Lay out what `pack` wrote. Nothing is written outside `target`. Raises Exists, Torn, OSError."""
+    """Create the files of a stream of `pack`. Writes nothing outside of `target`. Raises Exists, Torn,
+    OSError."""
     target = os.fsencode(target)
     try:
         with tarfile.open(
@@ -76,8 +77,8 @@ def unpack(stream: object, target: str | bytes | os.PathLike) -> None:
 
 
 def move(source: str | bytes | os.PathLike, target: str | bytes | os.PathLike) -> bool:
-    """Rename a file or folder if both lie on one file system; False if they do not.
-    Raises Exists, OSError."""
+    """Rename a file or folder if both paths are on one file system; returns False if they are not. Raises
+    Exists, OSError."""
     source, target = os.fsencode(source), os.fsencode(target)
     os.makedirs(os.path.dirname(target) or b".", exist_ok=True)
     _refuse(target, os.path.isdir(source))
@@ -91,8 +92,8 @@ def move(source: str | bytes | os.PathLike, target: str | bytes | os.PathLike) -
 
 
 def walk(source):
-    """(path, path below source, lstat) of everything, parents first;
-    b"" is the source itself, which is followed if it is a link."""
+    """Iterate over (path, path below source, lstat), parents first; b"" is the source itself, which is
+    followed if it is a link."""
     seen = os.stat(source)
     yield source, b"", seen
     if not stat.S_ISDIR(seen.st_mode):
@@ -142,7 +143,7 @@ def _finish(later):
 
 
 def copy_file(source, to):
-    """Copy the content of a file to the descriptor `to`; blocks are shared where the file system can."""
+    """Copy the content of a file to the descriptor `to`; shares blocks if the file system can."""
     fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
@@ -242,10 +243,10 @@ def _write_member(tar, member, to):
 
 @contextlib.contextmanager
 def beside(target, folder):
-    """A name beside `target` to write to, renamed to it at the end; removed when anything goes wrong.
-
-    It is locked while it is written, so that a later writer can tell what a killed one left behind.
-    """
+    """Context with a temporary name next to `target`, which is renamed to `target` at the end, or removed
+    after an error.
+    The file is locked while it is written, so that a later writer recognizes the remains of a killed
+    writer."""
     target = target.rstrip(b"/") or b"/"
     parent, name = os.path.split(target)
     parent = parent or b"."
@@ -301,7 +302,7 @@ def _sweep(parent, prefix):
 
 
 def remove(path):
-    """Delete a file, or a folder with all that is in it, also where it is read-only."""
+    """Delete a file, or a folder with its content, even if it is read-only."""
     if not os.path.isdir(path):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -314,13 +315,13 @@ def remove(path):
 
 
 class Whole:
-    """A raw file whose write() writes all of it."""
+    """A raw file whose write() writes all data."""
 
     def __init__(self, raw):
         self._raw = raw
 
     def write(self, data):
-        """Write all of `data`; its length."""
+        """Write all of `data`; returns its length."""
         view = memoryview(data)
         while view:
             view = view[self._raw.write(view):]
@@ -340,8 +341,8 @@ def _bytes(name):
 
 
 def main(verb, path):
-    """The far end: `send PATH` packs to stdout, `receive PATH` unpacks from stdin.
-    One line on stderr and an exit code on failure."""
+    """Entry point on the remote machine: `send PATH` packs to stdout, `receive PATH` unpacks from stdin. A
+    failure prints one line on stderr and sets the exit code."""
     try:
         if verb == "send":
             with open(1, "wb", buffering=0, closefd=False) as out:
@@ -361,7 +362,7 @@ def main(verb, path):
 
 
 def say(code, error):
-    """Tell an error in one line on stderr; the exit code to end with."""
+    """Print an error in one line on stderr; returns the exit code."""
     text = str(error)
     if getattr(error, "strerror", None):
         text = error.strerror + (": " + os.fsdecode(error.filename) if error.filename else "")

@@ -11,8 +11,7 @@ from stoker.plane.record import Holding, Run
 
 @dataclass(frozen=True)
 class Room:
-    """What a machine has. `gpus` None: it could not be asked yet. `slots` None:
-    CPU slots are not counted there."""
+    """Resources of a machine. `gpus` None: not known yet. `slots` None: CPU slots are not counted there."""
 
     gpus: tuple[str, ...] | None = ()
     slots: int | None = None
@@ -23,7 +22,7 @@ class Room:
     index: dict[str, str] = field(default_factory=dict)  # GPU -> its number on this machine
 
     def named(self, ids: Sequence[str]) -> list[str]:
-        """The GPUs of these numbers or UUIDs (or beginnings of one), those that are there."""
+        """Return the existing GPUs with these numbers or UUIDs (or beginnings of a UUID)."""
         return [
             uuid
             for each in ids
@@ -32,19 +31,19 @@ class Room:
         ]
 
     def used_by_others(self, ids: Sequence[str]) -> bool:
-        """Whether these are all GPUs that other programs use:
-        no run that waits without naming any gets one of them."""
+        """True if other programs use all these GPUs. A run that waits without naming GPUs then gets none
+        of them."""
         named = self.named(ids)
         return bool(named) and all(uuid in self.busy for uuid in named)
 
     def call(self, uuid: str) -> str:
-        """"GPU 0", or its UUID where the number is not known."""
+        """"GPU 0", or the UUID if the number is not known."""
         return f"GPU {self.index[uuid]}" if uuid in self.index else f"GPU {uuid}"
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What is handed out: GPU -> name of the run that holds it, and the names and number of CPU slots."""
+    """Resources in use: GPU -> name of the run that holds it; names and number of the CPU slots in use."""
 
     gpus: dict[str, str] = field(default_factory=dict)
     slots: int = 0
@@ -52,15 +51,15 @@ class Usage:
     unclear: tuple[str, ...] = ()  # who holds GPUs of which it is not known yet which
 
     def plus(self, name: str, gpus: Sequence[str], slots: int) -> Usage:
-        """The usage when `name` holds these too."""
+        """The usage if `name` also holds these resources."""
         holders = (*self.slot_holders, *([name] if slots else []))
         return Usage({**self.gpus, **dict.fromkeys(gpus, name)}, self.slots + slots, holders, self.unclear)
 
 
 @dataclass(frozen=True)
 class Admission:
-    """May it start: "yes" (with these GPUs), "wait" or "never" (why,
-    in words that follow "waits for" or "wants")."""
+    """Whether a run may start: "yes" (with these GPUs), "wait" or "never" (`why` follows "waits for" or
+    "wants" in a sentence)."""
 
     verdict: str
     why: str = ""
@@ -68,7 +67,7 @@ class Admission:
 
 
 def usage_of(holders: Iterable[Run | Holding]) -> Usage:
-    """What these runs hold."""
+    """Resources that these runs hold."""
     usage = Usage()
     for run in holders:
         usage = usage.plus(run.name, run.gpu_uuids, run.slots)
@@ -78,10 +77,9 @@ def usage_of(holders: Iterable[Run | Holding]) -> Usage:
 
 
 def admit(gpus: int, slots: int, usage: Usage, room: Room, ids: Sequence[str] = ()) -> Admission:
-    """Whether a run that wants this may start now.
-    GPUs that others use go to a run that names them (`ids`), or to nobody;
-    a machine's only GPU is shared. Without `gpus`, `ids` are what its environment shows it:
-    it holds them, and waits for none."""
+    """Decide whether a run with these requests may start now. A GPU that another program uses goes only to
+    a run that names it (`ids`); the only GPU of a machine is shared. Without `gpus`, `ids` are the GPUs in
+    the run's environment: the run holds them, and does not wait."""
     if gpus and room.gpus is None:
         return Admission("wait", "its machine to answer: the number of GPUs is not known yet")
     have, named = len(room.gpus or ()), room.named(ids)
@@ -140,16 +138,14 @@ def _why_not_free(wanted: Sequence[str], usage: Usage, room: Room, named: bool) 
 
 
 def shared_gpus(gpus: Sequence[str], usage: Usage, room: Room) -> list[str]:
-    """What to say of a run that gets GPUs which others use too."""
+    """Notes for a run that gets GPUs which other programs also use."""
     others = [u for u in gpus if u in room.busy and u not in usage.gpus and u not in room.leased]
     return [f"{room.call(u)} is also used by {room.busy[u]}." for u in others]
 
 
 def admit_queue(waiting: Iterable[Run], usage: Usage, room: Room) -> list[tuple[Run, tuple[str, ...]]]:
-    """Who of these starts now, and with which GPUs: highest priority first, then the oldest.
-
-    Nobody overtakes for what the one before wants too, or a large run would wait for ever behind small ones.
-    """
+    """Decide which of these runs start now, and with which GPUs: highest priority first, then the oldest.
+    A run never overtakes an earlier run that needs the same resource, so large runs do not starve."""
     started, blocked = [], set()
     for run in sorted(waiting, key=lambda r: (-r.priority, r.queued_at, r.id)):
         gpus = 0 if room.used_by_others(run.spec.gpu_ids) else run.gpus
@@ -171,7 +167,7 @@ def admit_queue(waiting: Iterable[Run], usage: Usage, room: Room) -> list[tuple[
 
 
 def waits_after(others: Sequence[tuple[str, Run | None]], own_id: str) -> str:
-    """What a run with `--after` waits for: (id, run or None when it was removed)."""
+    """The runs that a run with `--after` waits for: (id, run, or None if it was removed)."""
     parts = []
     for other_id, other in others:
         if other is None:

@@ -11,8 +11,8 @@ TIMES = ("started_at", "ended_at")
 
 
 def offset_of(seen: Observation, asked: float, answered: float) -> float | None:
-    """By how much the clock there is ahead of ours, if an answer to a question says it.
-    `asked`, `answered`: when (Unix seconds)."""
+    """Seconds by which the machine's clock is ahead of the local clock, if an answer tells. `asked`,
+    `answered`: Unix seconds."""
     known = isinstance(seen.heartbeat_at, int | float) and isinstance(seen.heartbeat_age_s, int | float)
     if not known or seen.phase not in ("running", "stopping") or not 0 <= answered - asked <= SURE_S:
         return None
@@ -20,14 +20,14 @@ def offset_of(seen: Observation, asked: float, answered: float) -> float | None:
 
 
 def settled(before: float, found: float) -> float:
-    """The difference that is reckoned with from now on: it changes only when it is clearly another one."""
+    """The offset to use from now on: it changes only if the new offset is clearly different."""
     if abs(found - before) <= SURE_S:
         return before
     return found if abs(found) > SURE_S else 0.0
 
 
 def by_ours(seen: Observation, offset: float) -> Observation:
-    """The observation with its times as the clock here would have told them."""
+    """The observation with its times converted to the local clock."""
     if not offset:
         return seen
     return replace(

@@ -22,14 +22,14 @@ HASHES = "hashes"
 
 
 def check(spec: Spec, here: bool) -> None:
-    """Raises InvalidSpec, NotFound for data that cannot be given to a run."""
+    """Raises InvalidSpec or NotFound if a run cannot use this data."""
     for name, place in spec.data.items():
         clean = os.path.normpath(name)
         if not name or os.path.isabs(name) or clean.startswith("..") or clean in (".", ""):
             raise InvalidSpec(
                 (
-                    f"'{name}' is not a valid name of data: it must be a relative path inside the working "
-                    "folder."
+                    f"'{name}' is not a valid path for data: the path must be relative and inside the "
+                    "working folder."
                 ),
                 hint=f"--data data={place}",
             )
@@ -41,8 +41,11 @@ def check(spec: Spec, here: bool) -> None:
             and os.path.realpath(os.path.join(spec.folder, name)) != os.path.realpath(place)
         ):
             raise InvalidSpec(
-                f"The data '{name}' lies at {place}, and a run on this machine works in the folder itself.",
-                hint=f"Run it with --copy, or make a link: ln -s {place} {name}",
+                (
+                    f"The data '{name}' is at {place}, but a run on this machine looks for it in the "
+                    "working folder."
+                ),
+                hint=f"Add --copy, or make a link: ln -s {place} {name}",
             )
     for name in spec.data_rw:
         if name not in spec.data:
@@ -50,11 +53,9 @@ def check(spec: Spec, here: bool) -> None:
 
 
 def ready(target: Target, spec: Spec, hashes: Path, tell: Progress = silent) -> dict[str, str]:
-    """See that all data of the run lies on its machine as the run began with it; name -> path there.
-    Raises StokerError.
-
-    hashes: a folder that remembers hashes of files here, by their size and times.
-    """
+    """Make sure that all data of the run is on its machine, as at the start of the run. Returns name -> path
+    there. Raises StokerError.
+    hashes: a folder that caches hashes of local files, by size and times."""
     if target.here or not spec.data:
         return {}
     note = target.kept / spec.id / SENT
@@ -75,7 +76,7 @@ def ready(target: Target, spec: Spec, hashes: Path, tell: Progress = silent) -> 
 
 
 def link(work: Path, places: dict[str, str]) -> None:
-    """Link data into a copy, under its relative path. Twice is harmless."""
+    """Link data into a copy, under its relative path. Can be repeated."""
     for name, place in places.items():
         path, up = work / name, len(Path(name).parts) - 1
         with contextlib.suppress(FileNotFoundError):
@@ -85,7 +86,7 @@ def link(work: Path, places: dict[str, str]) -> None:
 
 
 def copies(target: Target, spec: Spec) -> None:
-    """Make the copies that the run may write to, in its run folder there. Twice is harmless."""
+    """Make the writable copies of data in the run folder on the machine. Can be repeated."""
     told = rundir.read_json(target.kept / spec.id / SENT) or {}
     for name in spec.data_rw if not target.here else ():
         if name in told:

@@ -29,7 +29,7 @@ PROCESSES = "processes.jsonl"
 
 
 def questions(run: Run, target: Target, beside: list[tuple[str, str, float, float]]) -> list[Question]:
-    """All that `detail` wants to know of the run's folder. `beside`: as of `Queries.beside`."""
+    """All questions about the run's folder that `detail` needs. `beside`: as `Queries.beside` returns it."""
     last = f"{rundir.ATTEMPTS}/{begun(run)}"
     names = [f"{rundir.ATTEMPTS}/{n}/{name}" for n in _shown(run) for name in (rundir.EXIT, rundir.AGENT)]
     names += [
@@ -77,8 +77,8 @@ def detail(
     history: list[dict],
     beside: list[tuple[str, str, float, float]],
 ) -> dict:
-    """The fields that `show` adds. A machine that cannot be reached leaves them empty. `folder`:
-    the answer to `questions`."""
+    """The fields that `show` adds; empty if the machine cannot be reached. `folder`: the answer to
+    `questions`."""
     seen, last = folder.seen, f"{rundir.ATTEMPTS}/{begun(run)}"
     lines, processes = (
         folder.lines(f"{last}/{rundir.STEPS}"),
@@ -118,7 +118,8 @@ def detail(
 
 
 def edited(run: Run, target: Target) -> tuple[list[str], int]:
-    """What stands in `edited_files`, with paths as the user types them. A copy elsewhere is not edited."""
+    """The content of `edited_files`, with paths as the user types them. A copy on another machine is never
+    edited."""
     paths, step = reading.edited_files(target.run_folder(run.id)) if target.here else ([], 0)
     return _typed(run, paths), step
 
@@ -132,8 +133,7 @@ def _typed(run: Run, paths: list[str]) -> list[str]:
 
 
 def refuse_edited(run: Run, target: Target | None, typed: str) -> None:
-    """Restarting from scratch puts aside what the run could resume from: it must be asked for.
-    Raises StateError."""
+    """Raise StateError if a restart from scratch would discard an image and was not requested (`edited`)."""
     paths, step = edited(run, target) if target is not None else ([], 0)
     if paths:
         more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
@@ -194,7 +194,7 @@ def _back(run: Run, state: dict | None) -> str | None:
 
 
 def progress(run: Run, target: Target | None) -> dict | None:
-    """How far a running training is, for lists; None where that is not known. Lists ask no other machine."""
+    """Progress of a running training, for lists; None if not known. Does not ask other machines."""
     if (
         run.state is not State.RUNNING
         or not run.spec.hooks
@@ -277,7 +277,7 @@ def cost(folder: Path) -> tuple[int, int]:
 
 
 def machine(target: Target, capacity: Capacity) -> dict:
-    """The machine's facts for `top`."""
+    """Facts about the machine for `top`."""
     return {
         "hostname": socket.gethostname() if target.here else target.config.host,
         "cpus": capacity.cpus,

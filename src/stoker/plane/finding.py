@@ -23,7 +23,7 @@ from stoker.plane.targets import Target, Targets
 
 
 class Finding:
-    """Runs by their names, as the store and the reconciler know them at this moment."""
+    """Finds runs by name or id, from the current content of store and reconciler."""
 
     _home: Home
     _targets: Targets
@@ -49,7 +49,7 @@ class Finding:
         if found:
             named = ", ".join(run.id for run in found[:5])
             raise NotFound(
-                f"'{ref}' may be {named}{', ...' if len(found) > 5 else ''}.",
+                f"'{ref}' may mean {named}{', ...' if len(found) > 5 else ''}.",
                 hint="Type more characters, or the name.",
             )
         raise NotFound(f"There is no run '{ref}'.", hint=meant or None)

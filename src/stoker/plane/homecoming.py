@@ -20,41 +20,41 @@ SHOWN = 5  # of them in a sentence
 
 
 def key(run_id: str) -> str:
-    """Of the row of a run."""
+    """Key of a run's row in `meta`."""
     return f"{PREFIX}{run_id}"
 
 
 def read(text: str | None) -> dict:
-    """A row; {} for none."""
+    """Decode a row; {} for none."""
     return json.loads(text) if text else {}
 
 
 def owed(run: Run) -> str | None:
-    """The row of a run that has just ended; None where nothing is to be brought."""
+    """The row of a run that has just ended; None if no files must be copied."""
     return json.dumps({"owed": True, "why": ""}) if run.spec.pull or run.spec.pull_limit_bytes else None
 
 
 def on_its_way(body: dict | None) -> bool:
-    """Whether `outputs` of a run object says that files are still to come."""
+    """True if `outputs` of a run object says that files are still being copied."""
     return (body or {}).get("state") in ("coming", "late")
 
 
 def coming(text: str | None) -> bool:
-    """Whether the files of a run that has ended are on their way, and no try to bring them has failed."""
+    """True if the files of an ended run are still being copied, and no try has failed."""
     row = read(text)
     return bool(row.get("owed")) and not row.get("why")
 
 
 def late(before: dict, why: str) -> dict:
-    """The row after a try that failed."""
+    """The row after a failed try."""
     return {**before, "owed": True, "why": why}
 
 
 def to_bring(
     files: Sequence[dict], patterns: Sequence[str], limit_bytes: int
 ) -> tuple[list[dict], list[dict]]:
-    """What comes home at the end, and what stays:
-    all that the patterns mean, and of the others the smaller ones up to a sum of sizes."""
+    """Split files into those to copy at the end and those to leave: all files that match the patterns,
+    then the smallest others up to a total size."""
     named, rest = [], []
     for file in files:
         (named if any(is_meant(file["path"], each) for each in patterns) else rest).append(file)
@@ -68,8 +68,8 @@ def to_bring(
 def settled(
     files: Iterable[tuple[dict, str]], left: Sequence[dict], failed: dict[str, str], cut: str, at: float
 ) -> dict:
-    """The row when all has come that comes by itself. `files`: each with its `Ground.place`. `failed`:
-    path -> why it did not come."""
+    """The row after all automatic copies. `files`: each with its `Ground.place`. `failed`: path -> why it
+    was not copied."""
     by: dict[str, list[dict]] = {"here": [], "outputs": [], "there": []}
     for file, place in files:
         by[place].append(file)
@@ -87,13 +87,13 @@ def settled(
 
 
 def nothing_missing(row: dict) -> bool:
-    """Whether all files of the run are on this machine, so that its machine may be switched off."""
+    """True if all files of the run are on this machine, so that its machine may be switched off."""
     return not (row["left"]["count"] or row["failed"]["count"] or row["cut"] or row.get("log_left"))
 
 
 def told(run: Run, row: dict, kept_in: str, typed: str) -> dict | None:
-    """`outputs` of the run object; None for a run whose files do not come by themselves,
-    or have none to come."""
+    """`outputs` of the run object; None if the run's files are not copied automatically, or if it has
+    none."""
     if not owed(run) or not (row or not run.state.final):
         return None
     state = "running" if not run.state.final else "settled"
@@ -123,8 +123,8 @@ def _lines(run: Run, body: dict, cut: str, typed: str) -> Iterable[str]:
         yield f"The run's files are not copied to this machine yet: {body['why']} Stoker tries again."
     if body["kept"]["count"]:
         yield (
-            f"{_count(body['kept']['count'])} put into {body['kept_in']}, because your folder has other "
-            "content there: "
+            f"{_count(body['kept']['count'])} put into {body['kept_in']}, because your folder has "
+            "different content under the same name: "
             f"{_names(body['kept'])}."
         )
     if body["left"]["count"]:
@@ -174,6 +174,6 @@ def _names(listed: dict) -> str:
 
 
 def is_meant(path: str, pattern: str) -> bool:
-    """Whether a pattern means this path: it is the path, a folder above it, or a pattern of the shell's whose
-    "*" also stands for "/"."""
+    """True if a pattern matches this path: the path itself, a folder above it, or a shell pattern whose
+    "*" also matches "/"."""
     return fnmatch.fnmatchcase(path, pattern) or path.startswith(f"{pattern}/") or pattern == "."

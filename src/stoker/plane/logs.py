@@ -29,14 +29,11 @@ TELEMETRY_MAX = 64 << 20  # bytes: half a year
 
 
 class Pieces:
-    """Bytes of a log as they come. `close` may come from another thread while `next` blocks, and ends what
-    stands behind it.
-
-    `find` is called by the first `next`; it is handed a question that tells whether somebody has closed us
-    meanwhile, and gives how the log is opened after so many bytes of it.
-    A stream that was cut is opened again where it broke off; StokerError when that fails for
-    GIVE_UP_S.
-    """
+    """The bytes of a log as they arrive. Another thread may call `close` while `next` blocks; this also ends
+    the source.
+    The first `next` calls `find` with a function that tells whether `close` was called; `find` returns a
+    function that opens the log at an offset. A stream that was cut is opened again at the same byte;
+    raises StokerError if this fails for GIVE_UP_S."""
 
     def __init__(self, find: Callable[[Callable[[], bool]], Callable[[int], Stream] | None]) -> None:
         self._find = find
@@ -101,7 +98,7 @@ class Pieces:
             stream.close()
 
     def close(self) -> None:
-        """No more."""
+        """End the iteration and its source."""
         self._closed.set()
         self._let_go()
 
@@ -114,8 +111,8 @@ def _read(stream: Stream) -> bytes:
 
 
 def whole(stream: Stream) -> bool:
-    """After the end of its bytes: was that all, and not the end of a connection or of the program that sent
-    them? Raises TargetError for a program that failed."""
+    """Check that a stream ended normally, and not because the connection was cut. Raises TargetError if
+    the program at its other end failed."""
     try:
         code = stream.wait(END_S)
     except TargetError as e:
@@ -142,7 +139,7 @@ class Log:
     which: str
 
     def size(self) -> int:
-        """Bytes of it now, as its machine says."""
+        """Current number of bytes, as reported by its machine."""
         exit_ = f"{rundir.ATTEMPTS}/{self.attempt}/{rundir.EXIT}"
         folder = RunFolder.ask(self.backend, self.run_id, [run_folder.whole(exit_)])
         if folder.seen.attempt == self.attempt:
@@ -164,16 +161,16 @@ class Log:
         return bytes(pieces)
 
     def open(self, offset: int, follow: bool, end: int | None = None) -> Stream:
-        """All from `offset`, before `end` if that is given; with `follow` until the attempt has ended."""
+        """Stream from `offset` to `end`, if given; with `follow`, until the attempt has ended."""
         limit = None if end is None else max(0, end - offset)
         return self.backend.read(self.run_id, self.attempt, self.which, offset, limit, follow)
 
     def open_both(
         self, offset: int, given: int, follow: bool, *, tail: int | None, since: float | None
     ) -> Stream:
-        """Both streams as one text of whole lines:
-        from `offset`, from `tail` lines before its end, or since a time;
-        without the first `given` bytes of that. Raises TargetError where these cannot be found again."""
+        """Stream both logs as one text of whole lines: from `offset`, from `tail` lines before the end, or
+        since a time; skips the first `given` bytes of this text. Raises TargetError if this position
+        cannot be found again."""
         if tail is not None and given:
             raise TargetError(
                 "The connection was lost in the last lines.", hint="Repeat the command; nothing is lost."
@@ -189,8 +186,8 @@ class Log:
         )
 
     def tail_offset(self, size: int, lines: int) -> int:
-        """Where the last `lines` lines of `size` bytes begin.
-        Looks back in growing blocks, 4 KiB a line and 1 MiB at least, no further."""
+        """Offset at which the last `lines` lines of `size` bytes begin. Reads back in growing blocks, at
+        most 4 KiB per line (and at least 1 MiB)."""
         if lines <= 0 or size <= 0:
             return size
         allowed = max(TAIL_MIN, lines * LINE_ALLOWANCE)
@@ -202,8 +199,8 @@ class Log:
         return start + last_lines(seen, lines)
 
     def since_offset(self, moment: float) -> int:
-        """Where the log stood at `moment` (Unix time), as the telemetry remembers it,
-        at the next line's begin."""
+        """Offset of the log at `moment` (Unix time) according to the telemetry, moved to the begin of the
+        next line."""
         offset = 0
         for record in self.telemetry():
             if (record.get("at") or 0) > moment:
@@ -215,7 +212,7 @@ class Log:
         return offset + line_end if line_end >= 0 else offset
 
     def telemetry(self) -> Iterator[dict]:
-        """The records of telemetry.jsonl, oldest first; none where there is no such file yet."""
+        """Records of telemetry.jsonl, oldest first; empty if the file does not exist."""
         with tempfile.TemporaryDirectory(prefix="stoker-") as folder:
             copy = Path(folder) / rundir.TELEMETRY
             try:
@@ -228,7 +225,7 @@ class Log:
 
 
 def last_lines(data: bytes, lines: int) -> int:
-    """Where in `data` its last `lines` lines begin; a newline at the very end closes the last one."""
+    """Offset in `data` at which its last `lines` lines begin; a final newline ends the last line."""
     at = len(data) - data.endswith(b"\n")
     for _ in range(lines):
         at = data.rfind(b"\n", 0, at)

@@ -21,15 +21,15 @@ LOOK_S = 3.0  # that a list waits for a machine to say when it is switched off
 
 
 class Machines:
-    """The verbs about machines. May be used from any thread."""
+    """The verbs about machines. Any thread may use it."""
 
     def __init__(self, store: Store, targets: Targets, reconciler: Reconciler) -> None:
         self._store, self._targets, self._reconciler = store, targets, reconciler
         self._known: dict[str, dict] = {}  # machine -> what it said last of its switching off
 
     def all(self) -> list[dict]:
-        """`{"name", "address", "root", "gpus", "slots", "unreachable", "off"}` each.
-        Machines that switch themselves off are asked when."""
+        """One dict per machine: `{"name", "address", "root", "gpus", "slots", "unreachable", "off"}`. Asks
+        machines with an `off` command when they switch off."""
         targets = [self._targets.get(name) for name in self._targets.names()]
         asking = [
             threading.Thread(target=self._ask, args=(target,), daemon=True)
@@ -43,8 +43,8 @@ class Machines:
         return [self._one(target) for target in targets]
 
     def off(self, name: str) -> dict:
-        """Ask a machine to switch itself off now: `{"owed"}`, the runs whose files are not here.
-        StateError while a run is active."""
+        """Ask a machine to switch itself off now. Returns `{"owed"}`: the runs whose files are not copied.
+        Raises StateError while a run is active."""
         target = self._targets.get(name)
         if not target.config.off:
             raise InvalidSpec(
@@ -84,9 +84,9 @@ class Machines:
         return told
 
     def adopt(self, name: str) -> list[dict]:
-        """Take over all of them: they are runs of this state folder from now on.
-        So is the order to switch the machine off that their owners have given:
-        it is written into config.toml, unless that has one of its own, and taken back for them."""
+        """Take over all these runs, so that they belong to this state folder. Also takes over their
+        owners' `off` command: writes it into config.toml, unless config.toml has an `off` command for the
+        machine, and withdraws it for the former owners."""
         target = self._targets.get(name)
         found = self.found(name)
         owners = {

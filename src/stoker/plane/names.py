@@ -20,7 +20,7 @@ MEANT_SHOWN = 3
 
 
 def new_id(taken: Callable[[str], bool]) -> str:
-    """Two words of four letters, for which `taken` says no; 24 million of them."""
+    """Two words of four letters for which `taken` returns False; 24 million ids exist."""
     while True:
         run_id = "-".join(
             "".join(_RANDOM.choice(letters) for letters in (_CONSONANTS, _VOWELS) * 2) for _ in range(2)
@@ -30,7 +30,7 @@ def new_id(taken: Callable[[str], bool]) -> str:
 
 
 def stem(command: Sequence[str]) -> str:
-    """What a run of this command is called: the script's stem, the module, else the program."""
+    """The default name of a run of this command: the script's stem, the module, or the program."""
     program = os.path.basename(command[0])
     picked = program
     if re.fullmatch(r"python[\d.]*|torchrun|accelerate|ipython", program):
@@ -55,12 +55,12 @@ def _script(words: Sequence[str]) -> str:
 
 
 def numbered(stem_: str, number: int) -> str:
-    """The name number `number` of a stem: `train`, `train-2`, ..."""
+    """Name number `number` of a stem: `train`, `train-2`, ..."""
     return stem_ if number == 1 else f"{stem_}-{number}"
 
 
 def check_given(name: str) -> None:
-    """A name that was typed can be stored and shown. Raises InvalidSpec."""
+    """Check that a typed name can be stored and shown. Raises InvalidSpec."""
     check_name(name)
     try:
         name.encode("utf-8")
@@ -71,8 +71,7 @@ def check_given(name: str) -> None:
 
 
 def meant(ref: str, known: Sequence[tuple[str, str]]) -> str:
-    """A hint with the names or ids that `ref` was meant to be, out of (name, id) pairs, newest first;
-    "" where none is near."""
+    """A hint with similar names or ids from (name, id) pairs, newest first; "" if none is similar."""
     found = near(ref, [name for name, _ in known], MEANT_SHOWN) or near(
         ref, [run_id for _, run_id in known], 1
     )

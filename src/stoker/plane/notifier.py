@@ -9,8 +9,8 @@ BEAT_S = 15.0  # a subscriber hears at least this often, if only that there is n
 
 
 class Hub:
-    """Hands the ids of changed runs on. Nobody who is slow holds anybody up:
-    a subscriber has at most one entry for each run."""
+    """Passes the ids of changed runs to subscribers. A slow subscriber does not delay others: it holds at
+    most one entry per run."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -19,7 +19,7 @@ class Hub:
         self._closed = False
 
     def publish(self, ids: Iterable[str]) -> None:
-        """These runs have changed, or are gone."""
+        """Report that these runs have changed or were removed."""
         ids = list(ids)
         with self._lock:
             waiting = [event for run_id in ids for event in self._waiters.get(run_id, ())]
@@ -32,7 +32,8 @@ class Hub:
     def wait_until(
         self, run_id: str, done: Callable[[], bool], timeout_s: float, clock: Callable[[], float]
     ) -> bool:
-        """Whether `done()` became true within the time; it is asked again at each change of the run."""
+        """Wait until `done()` is true, at most this long; calls it again at each change of the run.
+        Returns whether it became true."""
         event = threading.Event()
         with self._lock:
             self._waiters.setdefault(run_id, []).append(event)
@@ -51,7 +52,7 @@ class Hub:
                     del self._waiters[run_id]
 
     def subscribe(self) -> Subscription:
-        """All changes from now on."""
+        """Receive all changes from now on."""
         subscription = Subscription(self._leave)
         with self._lock:
             self._subscribers.add(subscription)
@@ -62,7 +63,7 @@ class Hub:
             self._subscribers.discard(subscription)
 
     def close(self) -> None:
-        """Everybody who waits goes home."""
+        """Wake all threads that wait."""
         with self._lock:
             self._closed = True
             waiting = [event for events in self._waiters.values() for event in events]
@@ -74,8 +75,7 @@ class Hub:
 
 
 class Subscription:
-    """Iterates over ids of changed runs; None now and then when nothing happens.
-    `close` ends it, from any thread."""
+    """Iterates over ids of changed runs, and over None from time to time. Any thread may call `close`."""
 
     def __init__(self, leave: Callable[[Subscription], None]) -> None:
         self._leave = leave
@@ -84,7 +84,7 @@ class Subscription:
         self._closed = False
 
     def push(self, ids: Iterable[str]) -> None:
-        """More changes."""
+        """Add changes."""
         with self._condition:
             self._ids.update(dict.fromkeys(ids))
             self._condition.notify()
@@ -105,7 +105,7 @@ class Subscription:
             return first
 
     def close(self) -> None:
-        """No more."""
+        """End the iteration."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()
@@ -125,5 +125,5 @@ class Events:
         return self._changed(next(self._subscription))
 
     def close(self) -> None:
-        """End it, from any thread."""
+        """End the iteration, from any thread."""
         self._subscription.close()

@@ -12,8 +12,8 @@ OTHERS_MAX = 50  # runs in the same folder whose records are read
 
 
 class Beside(NamedTuple):
-    """Another run that worked in the folder meanwhile. `begun`, `over`: Unix seconds;
-    inf while it goes on."""
+    """Another run that worked in the folder at the same time. `begun`, `over`: Unix seconds; inf while it
+    is active."""
 
     begun: float
     over: float
@@ -22,12 +22,10 @@ class Beside(NamedTuple):
 def tell_apart(
     changed: dict, own: Iterable[str], others: Iterable[str], beside: Sequence[Beside]
 ) -> list[dict]:
-    """The files in `changed` (the agent's answer of that name) that may be this run's. `own`, `others`:
-    paths that this run and those beside it were seen to write.
-
-    `uncertain`: its processes were not seen to write the file, and either another run worked in the folder
-    then, or this run was seen to write other files.
-    """
+    """Those files of `changed` (the agent's answer of that name) that may belong to this run. `own`,
+    `others`: paths that this run and the runs beside it were seen to write.
+    `uncertain`: the run's processes were not seen to write the file, and either another run worked in the
+    folder then, or this run was seen to write other files."""
     own = set(own)
     others = set(others) - own
     told = []

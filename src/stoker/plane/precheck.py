@@ -34,9 +34,8 @@ print(json.dumps({"executable": sys.executable, "version": version, "lacks": [na
 
 
 def facts(target: Target, look: bool = False, modules: Sequence[str] | None = None, python: str = "") -> dict:
-    """What the machine has. look: also `pythons`, all that are found there. modules:
-    also `interpreter`, the one that scripts run with, and which of these modules it `lacks`.
-    Raises StokerError."""
+    """Facts about a machine. look: adds `pythons`, all interpreters found there. modules: adds
+    `interpreter`, which runs scripts, and which of these modules it `lacks`. Raises StokerError."""
     capacity, room = target.capacity(max_age_s=2.0), target.room(ask=True)
     told = {
         **dataclasses.asdict(capacity),
@@ -58,7 +57,7 @@ def facts(target: Target, look: bool = False, modules: Sequence[str] | None = No
 
 
 def datasets_there(target: Target, remove: Sequence[str] = ()) -> list[dict]:
-    """The datasets that lie on a machine; those of these ids or labels are deleted. Raises StokerError."""
+    """The datasets on a machine; deletes those with these ids or labels. Raises StokerError."""
     if target.here:
         return []
     found = target.backend.data()
@@ -69,7 +68,7 @@ def datasets_there(target: Target, remove: Sequence[str] = ()) -> list[dict]:
 
 
 def used(usage: Usage, told: dict) -> dict:
-    """What of it is handed out."""
+    """Resources of the machine that are in use."""
     known = {gpu.get("uuid") for gpu in told["gpus"]}
     return {
         "slots_used": usage.slots,
@@ -78,8 +77,8 @@ def used(usage: Usage, told: dict) -> dict:
 
 
 def preview(asked: Spec, target: Target, config: Config) -> dict:
-    """What a run would send: `{"files", "bytes", "largest", "left_out": {path:
-    why}, "there", "send"}`. Raises StokerError."""
+    """What a run would send: `{"files", "bytes", "largest", "left_out": {path: why}, "there", "send"}`.
+    Raises StokerError."""
     told = {
         "dry_run": True,
         "target": target.name,

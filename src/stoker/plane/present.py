@@ -46,9 +46,11 @@ def run_object(
     kept_in: str = "",
     silence: Silence | None = None,
 ) -> dict:
-    """The JSON object of a run. `ref`: what to type for it, if not its name. `used_s`:
-    as seen just now, if newer than the row. `still_s`: age of a heartbeat that stands still. `home`:
-    its row of homecoming.py; `kept_in`: where files come that have no place. `silence`: of its machine."""
+    """The JSON object of a run. `ref`: what to type for it, if not its name. `used_s`: newest value, if newer
+    than the row.
+    `still_s`: age of a heartbeat that no longer changes. `home`: its row of homecoming.py; `kept_in`: folder
+    for files that cannot go to their place.
+    `silence`: of its machine."""
     silence = None if run.state.final else silence
     spec = run.spec
     ref = ref or run.name
@@ -114,7 +116,8 @@ def _warnings(run: Run) -> list[str]:
 
 
 def stands_still(run: Run, seen: Observation | None) -> float | None:
-    """For how long its heartbeat has stood still, if it does; None also where its machine cannot be seen."""
+    """Seconds since the heartbeat changed, if it no longer changes; None also if the machine cannot be
+    reached."""
     if (
         seen is None
         or run.state not in (State.RUNNING, State.STOPPING)
@@ -134,27 +137,27 @@ def _stillness(still_s: float | None) -> str:
         return ""
     return (
         f" Stoker's agent for this run has been silent for {format_duration(still_s)}: "
-        "it may be stopped by a signal or a debugger, "
-        "its machine paused, or its disk blocked. While it is silent, limits are not enforced."
+        "a signal or a debugger may have stopped it, its machine may be paused, or its disk may be "
+        "blocked. While the agent is silent, limits are not enforced."
     )
 
 
 def still(told: dict, now: float) -> str:
-    """The sentence about a run that makes no step:
-    for how long, and the line in which each rank and worker waits."""
+    """The sentence about a run that makes no step: for how long, and the line in which each rank and
+    worker waits."""
     lasts = format_duration(now - told["since"])
     what = f"Stalled for {lasts}" if told.get("stalled") else f"Running, quiet for {lasts}"
     return f"{what}: {told['text']}." if told.get("text") else f"{what}."
 
 
 def purpose(run: Run) -> str | None:
-    """What made the run, where a person did not mean it as a run: a rehearsal, or `stoker verify-resume`."""
+    """Why the run exists, if not as a normal run: a rehearsal, or `stoker verify-resume`."""
     return next((word for name, word in PURPOSES.items() if name in run.spec.env_names), None)
 
 
 def begun(run: Run) -> int:
-    """How many attempts have begun: one that waits for its turn or its files has not, nor one whose start
-    nobody has confirmed."""
+    """Number of attempts that have begun. An attempt that waits for resources or files has not begun, nor
+    one whose start is not confirmed."""
     unconfirmed = run.state in (State.STARTING, State.STOPPING) and run.started_at is None
     return run.attempt - (unconfirmed or run.state in (State.PENDING, State.STAGING))
 
@@ -165,7 +168,7 @@ def _silence(silence: Silence | None) -> dict | None:
 
 
 def sentence(run: Run, waits_for: str | None = None, silence: Silence | None = None) -> str:
-    """One sentence that a beginner understands."""
+    """The state of the run in one sentence for beginners."""
     if run.state.final:
         return _ended(run)
     if run.state is State.PENDING and waits_for:
@@ -213,7 +216,7 @@ def _ended(run: Run) -> str:
 
 
 def next_step(run: Run, ref: str) -> str:
-    """What to type next; `ref` stands for the run."""
+    """What to type next; `ref` is the run."""
     typed = typed_ref(ref)
     if not run.state.final and run.reachability == Reachability.UNSEEN:
         return f"stoker stop --force {typed}, if that container or node is gone"
@@ -235,7 +238,7 @@ def next_step(run: Run, ref: str) -> str:
 
 
 def corrections(run: Run, more: dict, ref: str, now: float) -> dict:
-    """The fields of `show` that what was found in the run folder (`more`, of `detail.detail`) changes."""
+    """Fields of `show` that change because of facts from the run folder (`more`, from `detail.detail`)."""
     changed: dict = {}
     if more["waits_for_input"]:
         changed = dict(WAITS_FOR_INPUT if run.spec.stdin == "attached" else HAS_NO_INPUT)
@@ -253,7 +256,7 @@ def corrections(run: Run, more: dict, ref: str, now: float) -> dict:
 
 
 def typed_ref(ref: str) -> str:
-    """A name or id as one types it after a verb."""
+    """A name or id, quoted as a user types it after a verb."""
     return f"-- {shlex.quote(ref)}" if ref.startswith("-") else shlex.quote(ref)
 
 

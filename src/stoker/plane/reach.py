@@ -16,7 +16,7 @@ JITTER = 0.2  # of a pause: machines that went together are not all asked at the
 
 @dataclass(frozen=True)
 class Silence:
-    """A machine that does not answer. Times in Unix seconds."""
+    """A machine that does not answer. Times are Unix seconds."""
 
     since: float
     next_at: float
@@ -24,13 +24,10 @@ class Silence:
 
 
 class Reach:
-    """May be used from any thread. A key is a machine, a run or the queue;
-    only of a machine it is told that it is silent.
-
-    `before`: machine -> since when, of those that were silent for the last server:
-    they are silent since then if they still are.
-    `changed` is called with a machine that begins or ends to be silent.
-    """
+    """Records failed and successful contacts. Any thread may use it. A key is a machine, a run or the queue;
+    only machines have a silence.
+    `before`: machine -> since when, for machines that did not answer the previous server. `changed` is
+    called with a machine that begins or stops to be silent."""
 
     def __init__(
         self,
@@ -45,19 +42,19 @@ class Reach:
         self._silent: dict[str, Silence] = {}
 
     def pause(self, key: str) -> float:
-        """Seconds until the next try, after one more failure."""
+        """Record a failure; returns the seconds until the next try."""
         with self._lock:
             fails = self._fails[key] = self._fails.get(key, 0) + 1
         whole = min(RETRY_MAX_S, RETRY_FIRST_S * 2 ** min(fails - 1, 10))
         return whole * (1 - JITTER * self._chance())
 
     def forget(self, key: str) -> None:
-        """It succeeded, or is gone."""
+        """The contact succeeded, or the key no longer exists."""
         with self._lock:
             self._fails.pop(key, None)
 
     def failed(self, machine: str, why: str) -> float:
-        """The machine did not answer: seconds until the next try."""
+        """The machine did not answer; returns the seconds until the next try."""
         pause = self.pause(machine)
         with self._lock:
             now = self._now()
@@ -69,7 +66,7 @@ class Reach:
         return pause
 
     def answered(self, machine: str) -> bool:
-        """The machine answered; whether it had been silent."""
+        """The machine answered; returns whether it had been silent."""
         with self._lock:
             self._fails.pop(machine, None)
             silent = self._silent.pop(machine, None) is not None
@@ -79,6 +76,6 @@ class Reach:
         return silent
 
     def silence(self, machine: str) -> Silence | None:
-        """None for a machine that answered when it was asked last, or was not asked."""
+        """The silence of a machine; None if it answered the last request, or was not asked."""
         with self._lock:
             return self._silent.get(machine)

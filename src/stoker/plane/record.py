@@ -65,13 +65,13 @@ class Run:
 
     @property
     def grace_s(self) -> tuple[float, float]:
-        """Seconds after SIGINT and after SIGTERM."""
+        """Seconds to wait after SIGINT and after SIGTERM."""
         return self.stop_grace or self.spec.grace_s
 
 
 @dataclass(frozen=True)
 class Holding:
-    """What one run holds of a machine."""
+    """Resources of a machine that one run holds."""
 
     id: str
     name: str
@@ -81,10 +81,10 @@ class Holding:
 
 
 def folder_key(folder: str) -> str:
-    """Stands for a folder in an index; a path may hold bytes that no database text can."""
+    """Index key of a folder, because a path may hold bytes that a database text cannot."""
     return hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 def command_key(command: Sequence[str]) -> str:
-    """Stands for a command in an index."""
+    """Index key of a command."""
     return hashlib.sha256(json.dumps(list(command)).encode()).hexdigest()[:32]

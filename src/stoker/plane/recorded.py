@@ -33,8 +33,8 @@ def recorded(run: Run, target: Target, kind: str) -> dict:
 
 
 def usage(run: Run, target: Target) -> dict:
-    """CPU, memory and GPUs of each attempt;
-    no points where nothing was recorded or the machine does not answer."""
+    """CPU, memory and GPUs of each attempt; no points if nothing was recorded or the machine does not
+    answer."""
     attempts = range(max(1, begun(run) - ATTEMPTS + 1), begun(run) + 1)
     each = POINTS // max(1, len(attempts))
     return {
@@ -46,9 +46,9 @@ def usage(run: Run, target: Target) -> dict:
 
 
 def thinned(records: Sequence[dict], count: int) -> list[dict]:
-    """At most `count` points `{"at", "cpu_percent", "rss_bytes", "gpus": {index:
-    {"busy_percent", "memory_bytes"}}}` of records of
-    telemetry: of neighbours, the mean of percentages and the maximum of bytes."""
+    """At most `count` points `{"at", "cpu_percent", "rss_bytes", "gpus": {index: {"busy_percent",
+    "memory_bytes"}}}` of telemetry records. Neighbouring records are joined: the mean of percentages, the
+    maximum of bytes."""
     size = max(1, math.ceil(len(records) / max(1, count)))
     return [_point(records[begin:begin + size]) for begin in range(0, len(records), size)]
 
@@ -82,8 +82,7 @@ def _largest(records: Sequence[dict], name: str) -> float | None:
 
 
 def code(run: Run, target: Target) -> dict:
-    """The commit and the changes that were recorded when the run was made;
-    odd bytes of the diff are replaced."""
+    """The recorded commit and changes of the run; bytes of the diff that are not UTF-8 are replaced."""
     commit = f"{rundir.CODE}/commit.json"
     told = RunFolder.look(target.backend, run.id, [whole(commit)], None).json(commit)
     with tempfile.TemporaryDirectory(prefix="stoker-") as folder:

@@ -11,14 +11,14 @@ from stoker.plane import names
 
 
 def read_spec(body: dict) -> Spec:
-    """The spec that was sent, every field of its kind. Raises InvalidSpec."""
+    """Decode the spec of a request. Raises InvalidSpec for a field of the wrong type."""
     spec = Spec.from_request(body)
     names.check_given(spec.name)
     return spec
 
 
 def read_limits(body: dict) -> Limits:
-    """The limits that were sent. Raises InvalidSpec."""
+    """Decode the limits of a request. Raises InvalidSpec."""
     time_s = body.get("time_s")
     if time_s is not None and (not _is_seconds(time_s) or time_s <= 0):
         raise InvalidSpec(f"The time limit {time_s!r} is not a number of seconds above 0.", hint="--time 2h")
@@ -26,7 +26,7 @@ def read_limits(body: dict) -> Limits:
 
 
 def read_grace(grace_s: float | Sequence[float] | None) -> tuple[float, float] | None:
-    """Seconds after SIGINT and after SIGTERM; None for the ones in the spec. Raises InvalidSpec."""
+    """Seconds after SIGINT and after SIGTERM; None to use those of the spec. Raises InvalidSpec."""
     if grace_s is None:
         return None
     both = (grace_s, grace_s) if isinstance(grace_s, int | float) else tuple(grace_s)

@@ -57,7 +57,7 @@ def sentence(state: dict | None, now: float) -> str | None:
 
 
 def checked(state: dict | None) -> bool:
-    """Whether an audit has tried the way back of this run, and found no difference."""
+    """True if an audit has resumed from an image of this run and found no difference."""
     return bool(_good(state or {}))
 
 
@@ -76,7 +76,7 @@ def _good(state: dict) -> list[dict]:
 
 
 def word(state: dict) -> str:
-    """The state in one word: "resumable" is promised only once an audit has checked it."""
+    """The state in one word. It is "resumable" only after an audit has checked a resume."""
     known = str(state.get("state"))
     return UNCHECKED if known == "resumable" and not checked(state) else known
 
@@ -89,8 +89,8 @@ def _since(state: dict) -> list[str]:
 
 
 def audits(state: dict | None) -> str | None:
-    """"audited at steps 4,100 and 8,020: bit-exact", or why it could not be done;
-    None where nobody asked, or nothing is known yet."""
+    """"audited at steps 4,100 and 8,020: bit-exact", or why there was no audit; None if audits are off or
+    nothing is known yet."""
     known = (state or {}).get("audited")
     if known is None:
         return None
@@ -118,8 +118,8 @@ def audits(state: dict | None) -> str | None:
 
 
 def way_back(state: dict | None) -> str | None:
-    """"to step 12,310: about 12s, after its set-up of 8s":
-    what the hooks foretell, or what coming back to this image took before."""
+    """"to step 12,310: about 12s, after a setup of 8s": the forecast of the hooks, or the measured time of
+    an earlier resume from this image."""
     back_s = _way_back_s(state)
     if back_s is None:
         return None
@@ -132,8 +132,8 @@ def way_back(state: dict | None) -> str | None:
 
 
 def dear(state: dict | None) -> str | None:
-    """That the way back costs more than a tenth of the training that it saves, and what else there is;
-    None where it is cheap."""
+    """A sentence with alternatives if the resume takes more than 10 % of the training time that it saves;
+    else None."""
     back_s, trained_s = _way_back_s(state), ((state or {}).get("image") or {}).get("trained_s") or 0.0
     if back_s is None or back_s < 1 or back_s <= DEAR * trained_s:
         return None
@@ -183,8 +183,7 @@ def came_back(state: dict | None) -> str | None:
 
 
 def began_anew(state: dict | None) -> str | None:
-    """Of a later attempt that came back from no image:
-    that it began at the start, and what the earlier ones left behind."""
+    """For a later attempt that did not resume: that it restarted from scratch, and which files it found."""
     last = ((state or {}).get("lives") or [{}])[-1]
     if not last or last.get("from") or (last.get("attempt") or 1) == 1:
         return None
@@ -209,9 +208,9 @@ def began_anew(state: dict | None) -> str | None:
 
 
 def given_back(state: dict | None, put_back: bool, attempt: int, ref: str) -> str | None:
-    """Of a run whose newest attempt ended on its way to an image:
-    whether the files of the script's are again as it had found them.
-    put_back: whether the file of that name says that they are not."""
+    """For a run whose newest attempt ended during a resume: whether the script's files were restored as they
+    were before it.
+    put_back: whether the file of this name says that they are not restored."""
     if put_back:
         return (
             f"attempt {attempt} ended while it was resuming: your folder has the older files of an image. "
@@ -233,9 +232,8 @@ def given_back(state: dict | None, put_back: bool, attempt: int, ref: str) -> st
 
 
 def starts_again(state: dict | None) -> str | None:
-    """Programs that set-up starts and does not wait for:
-    a life on its way back starts them like any other.
-    None where there are none, or where one life was enough."""
+    """A sentence about programs that the setup starts without waiting: each attempt starts them again.
+    None if there are none, or if there was only one process."""
     state = state or {}
     programs = (
         ()
@@ -253,7 +251,7 @@ def starts_again(state: dict | None) -> str | None:
 
 
 def not_taken(state: dict | None) -> list[str]:
-    """Images that were tried and refused, and points that could not be used, each with its reason."""
+    """Images that were refused and points where no image was possible, each with its reason."""
     state = state or {}
     tried = [f"image {each.get('image')}: {each.get('why')}" for each in state.get("tried") or ()]
     passed = [
@@ -264,10 +262,9 @@ def not_taken(state: dict | None) -> list[str]:
 
 
 def hooked(lines: Iterable[dict], command: list[str]) -> dict:
-    """Lines of processes.jsonl -> `{"processes": int, "torch": version or None, "why":
-    str or None, "settings"?: {"applied": [str],
-    "left": {knob: why}}}`: `why`: why no process is hooked, or does not record; settings:
-    of the process that has most to say."""
+    """Convert lines of processes.jsonl to `{"processes": int, "torch": version or None, "why": str or
+    None, "settings"?: {"applied": [str], "left": {knob: why}}}`. `why`: why no process has hooks or
+    records; settings: of the process with the most settings."""
     processes, torch, why, other = 0, None, None, None
     settings: dict = {}  # by process, the newest line counts
     for said in lines:
@@ -292,12 +289,10 @@ def hooked(lines: Iterable[dict], command: list[str]) -> dict:
 
 
 def log_parts(state: dict | None, sizes: dict[int, int]) -> list[tuple[int, int]]:
-    """`(attempt, bytes of its out.log)`: the pieces that make one log without gap or double.
-    Empty for a run that never came back, or where the pieces do not fit.
-
-    `sizes`: attempt -> bytes of its out.log. Each life tells from which one it came back, and where the log
-    of that one stood at the image; one that began anew came from none.
-    """
+    """`(attempt, bytes of its out.log)`: the pieces that form one log without gap or repetition. Empty if the
+    run never resumed, or if the pieces do not fit.
+    `sizes`: attempt -> bytes of its out.log. Each process records the attempt that it resumed from, and
+    the length of that attempt's log at the image; a process that started from scratch resumed from none."""
     known: dict[int, list[tuple[int, int]]] = {}
     last: list[tuple[int, int]] = []
     for life in (state or {}).get("lives") or ():

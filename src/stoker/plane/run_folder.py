@@ -17,21 +17,19 @@ Question = tuple  # a name in the agent's QUESTIONS, and its arguments
 
 
 def whole(name: str) -> Question:
-    """To be read as JSON."""
+    """A question for a JSON file."""
     return ("read", name, reading.limit_of(name))
 
 
 def tail(name: str, limit: int) -> Question:
-    """The last lines of a file of JSON lines."""
+    """A question for the last lines of a JSON lines file."""
     return ("tail", name, limit)
 
 
 class RunFolder:
-    """What a machine answered. What was not asked, is not there or cannot be used is None or empty;
-    `broken` names the last, with why.
-
-    Where the machine could not be reached (`reached`) there is nothing but what was seen of the run before.
-    """
+    """The answers of a machine about a run folder. Files that were not requested, do not exist or cannot be
+    used are None or empty; `broken` names unusable files, with the reason.
+    If the machine could not be reached (`reached`), only the earlier observation of the run is available."""
 
     def __init__(self, answers: dict[str, dict], seen: Observation | None, *, reached: bool) -> None:
         self.seen, self.reached = seen, reached
@@ -40,7 +38,7 @@ class RunFolder:
 
     @classmethod
     def ask(cls, backend: Backend, run_id: str, questions: Sequence[Question]) -> RunFolder:
-        """Raises TargetError for a machine that cannot be reached."""
+        """Ask the machine. Raises TargetError if it cannot be reached."""
         seen, answers = backend.look({run_id: questions})[run_id]
         return cls(
             {_key(question): answer for question, answer in zip(questions, answers, strict=False)},
@@ -51,8 +49,8 @@ class RunFolder:
     @classmethod
     def look(cls, backend: Backend, run_id: str, questions: Sequence[Question], before: Observation | None,
              copied: Backend | None = None) -> RunFolder:
-        """As `ask`. For a machine that cannot be reached:
-        `before` is what was seen of the run last, `copied` reads what was kept of it."""
+        """As `ask`, but uses stored facts if the machine cannot be reached: `before` is the last
+        observation, `copied` reads copied logs."""
         try:
             return cls.ask(backend, run_id, questions)
         except StokerError:
@@ -61,7 +59,7 @@ class RunFolder:
             return cls({}, before, reached=False)
 
     def json(self, name: str) -> dict | None:
-        """A JSON file of the folder; None without one, or with one that cannot be used."""
+        """A JSON file of the folder; None if it is missing or cannot be used."""
         answer = self._answer("read", name)
         try:
             if "broken" in answer:
@@ -72,7 +70,7 @@ class RunFolder:
         return None
 
     def lines(self, name: str) -> list[dict]:
-        """The lines in the tail of a file that can be read."""
+        """The valid lines at the end of a file."""
         answer = self._answer("tail", name)
         try:
             return list(reading.parse_lines(_unpack(answer["data"]), name)) if "data" in answer else []
@@ -80,11 +78,11 @@ class RunFolder:
             return []
 
     def has(self, name: str) -> bool:
-        """Whether there is such a file."""
+        """True if the file exists."""
         return bool(self._answer("has", name).get("has"))
 
     def made(self, since: float, until: float | None) -> tuple[list[dict], str]:
-        """The files of its copy that the run made or changed, and why these are not all."""
+        """The files of its copy that the run created or changed, and why the list is incomplete, if it is."""
         answer = self._answer("made", since, until)
         try:
             found = json.loads(_unpack(answer.get("data")))
@@ -93,7 +91,7 @@ class RunFolder:
         return found, str(answer.get("cut") or "")
 
     def told(self, *question: object) -> dict:
-        """The answer to a question that has no file: "env", "cost", "edited", "changed", "written"."""
+        """The answer to a question without a file: "env", "cost", "edited", "changed", "written"."""
         return self._answer(*question)
 
     def _answer(self, *question: object) -> dict:

@@ -49,7 +49,7 @@ GC_AGE_S = 7 * 86400.0
 
 
 class Service(Finding):
-    """The plane of one state folder: store, reconciler and verbs. `close` leaves every run going."""
+    """The plane of one state folder: store, reconciler and verbs. `close` does not end runs."""
 
     def __init__(self, where: Home) -> None:
         self._home = make_home(where)
@@ -101,13 +101,13 @@ class Service(Finding):
             return [line for line in (q.meta("warnings") or "").split("\n") if line]
 
     def keeps_its_database(self, gone: Callable[[], None]) -> bool:
-        """False once the database was deleted: a new server makes it again.
-        `gone` is called too, by the first who notices."""
+        """False if the database was deleted; a new server makes it again. The first caller that notices
+        also calls `gone`."""
         self._store.on_gone = gone
         return self._store.stands()
 
     def close(self) -> None:
-        """End the loop and give everything back."""
+        """Stop the reconciler and release all resources."""
         for each in (self._hub, self.sweeps, self._bringer, self._reconciler, self._targets, self._store):
             each.close()
 
@@ -124,8 +124,8 @@ class Service(Finding):
         on_name_taken: str = "refuse",
         dry_run: bool = False,
     ) -> dict:
-        """A new run, or (dry_run) what it would send;
-        or, with "continue", the unfinished one of that name if it is the same."""
+        """Submit a run, or with `dry_run` return what it would send. "continue" returns the unfinished run
+        of that name if it is the same run."""
         if on_name_taken not in ("refuse", "continue"):
             raise InvalidSpec(f"on_name_taken must be 'refuse' or 'continue', not '{on_name_taken}'.")
         asked, wanted = read_spec(spec), read_limits(limits)
@@ -142,12 +142,12 @@ class Service(Finding):
         return self._one(run)
 
     def run(self, ref: str, active: bool = False) -> dict:
-        """The run object. `active`: of several runs of that name, the newest that has not ended."""
+        """The run object. `active`: among runs of the same name, the newest that has not ended."""
         run = self._find(ref, active=active)
         return {**self._one(run), "same_name": self._same_name(ref, run)}
 
     def show(self, ref: str) -> dict:
-        """The run object and everything that helps to understand it."""
+        """The run object and all details."""
         run = self._find(ref)
         with self._store.read() as q:
             history, beside = q.events_of(run.id), q.beside(run)
@@ -175,9 +175,8 @@ class Service(Finding):
         }
 
     def start(self, ref: str, edited: bool = False) -> dict:
-        """A further attempt of a run that has ended;
-        or, of one that waits for another run, not to wait for it any more. `edited`:
-        also if its script was edited, so that it must begin anew."""
+        """Start a new attempt of an ended run. For a run that waits for another run: stop waiting.
+        `edited`: also if its script was edited, so that it restarts from scratch."""
         run = self._find(ref)
         if run.state.final and not edited:
             detail.refuse_edited(run, self._target(run), self._typed(run))
@@ -189,8 +188,8 @@ class Service(Finding):
         return self._one(new)
 
     def stop(self, ref: str, grace_s: float | Sequence[float] | None = None, force: bool = False) -> dict:
-        """End it: SIGINT, grace, SIGTERM, grace, SIGKILL to its whole tree; `force` without grace.
-        Harmless when it has ended."""
+        """End a run: SIGINT, grace, SIGTERM, grace, SIGKILL to all its processes; `force`: without grace.
+        Has no effect on an ended run."""
         grace = (0.0, 0.0) if force else read_grace(grace_s)
         run_id = self._find(ref, active=True).id
         with self._store.write() as q:
@@ -207,7 +206,8 @@ class Service(Finding):
         return self._one(run)
 
     def keep(self, ref: str, seconds: float | None = None, pin: bool | None = None) -> dict:
-        """Let it go on for so long from now, whatever its limit was; pin it against gc, or no longer."""
+        """Let a run continue for this many seconds from now, whatever its limit was; or set or remove its
+        pin against gc."""
         if seconds is not None and not 0 < seconds < 1e9:
             raise InvalidSpec(
                 "The time to keep a run must be a number of seconds above 0.", hint="stoker keep ID 3h"
@@ -235,10 +235,8 @@ class Service(Finding):
         return self._one(run)
 
     def rm(self, ref: str, force: bool = False) -> dict:
-        """Delete a run that has ended, its folder included;
-        with `force` a living one too, which is ended first.
-        A machine that does not answer keeps nobody from `force`:
-        the run is forgotten here, and `left` says what may be left there."""
+        """Delete an ended run with its folder; with `force`, end an active run first. If its machine does
+        not answer, `force` removes the run from this machine, and `left` says what may remain there."""
         run = self._find(ref)
         if self._same_name(ref, run) > 1:
             raise InvalidSpec(f"Several runs have the name '{ref}'; none was deleted.",
@@ -291,7 +289,7 @@ class Service(Finding):
         clear(self._home.runs, run.id)
         self._reconciler.wake(run.id, run.target)
         if target is None:
-            return f"Its machine {run.target} is not in config.toml: what the run left there stays."
+            return f"Its machine {run.target} is not in config.toml, so the run's files on that machine stay."
         processes = "" if run.state.final else "and its processes, if they still run "
         return (
             f"{run.target} does not answer. Left there: the folder {target.run_folder(run.id)} {processes}"
@@ -299,8 +297,8 @@ class Service(Finding):
         )
 
     def wait(self, ref: str, timeout_s: float, outputs: bool = False) -> dict:
-        """The run, final or not, after at most `timeout_s` (60 at most). `outputs`:
-        and its files are here, or a try failed."""
+        """Return the run, final or not, after at most `timeout_s` (at most 60). `outputs`: also wait until
+        its files are here, or a try failed."""
         run_id = self._find(ref).id
 
         def final() -> bool:
@@ -314,7 +312,7 @@ class Service(Finding):
     # --------------------------------------------------------------------------------------------------------
 
     def runs(self, *, all: bool = False, folder: str | None = None, limit: int = 200) -> list[dict]:
-        """Runs that are not final, or all of them; newest first."""
+        """Active runs, or all runs; newest first."""
         with self._store.read() as q:
             found = q.listing(
                 everything=all,
@@ -326,7 +324,7 @@ class Service(Finding):
         return [{**entry, **each} for entry, each in zip(told, more, strict=True)]
 
     def numbers(self, ref: str, names: Sequence[str] = (), points: int | None = None) -> dict:
-        """The curves of a run: those of `names`, with at most about `points` points each."""
+        """Curves of a run, limited to `names`, with at most about `points` points each."""
         run = self._find(ref)
         return overview.series(
             self._one(run),
@@ -336,7 +334,7 @@ class Service(Finding):
         )
 
     def recorded(self, ref: str, kind: str) -> dict:
-        """What was recorded of a run beside its numbers: see `plane.recorded`."""
+        """Recorded facts of a run besides its numbers: see `plane.recorded`."""
         run = self._find(ref)
         return recorded(run, self._known_target(run), kind)
 
@@ -346,8 +344,7 @@ class Service(Finding):
         return picture(run, self._known_target(run), path)
 
     def compare(self, refs: Sequence[str], code: bool = False) -> dict:
-        """Runs side by side: parameters, metrics, environment;
-        with `code` also how the code of two runs differs."""
+        """Compare runs: parameters, metrics, environment; with `code`, also the code of two runs."""
         found = {run.id: run for run in map(self._find, refs)}.values()
         return self._overview.compare([(run, self._one(run), self._known_target(run)) for run in found], code)
 
@@ -357,8 +354,8 @@ class Service(Finding):
             return self._many(q, q.candidates(folder_key(folder), command_key(command)))
 
     def gc(self, dry_run: bool, older_s: float | None = None) -> dict:
-        """What ended runs cost in bytes and inodes;
-        without `dry_run` those that are not pinned are deleted."""
+        """Disk space in bytes and inodes of ended runs; without `dry_run`, deletes those that are not
+        pinned."""
         age = GC_AGE_S if older_s is None else older_s
         with self._store.read() as q:
             old = q.ended_before(time.time() - age)
@@ -389,7 +386,7 @@ class Service(Finding):
         return report
 
     def top(self, target: str = "") -> dict:
-        """A machine and what runs on it; without a name this one, and all that runs."""
+        """A machine and its active runs; without a name, this machine and all active runs."""
         name, target = target, self._targets.get(target or "local")
         with self._store.read() as q:
             live = [
@@ -411,14 +408,14 @@ class Service(Finding):
         modules: Sequence[str] | None = None,
         python: str = "",
     ) -> dict:
-        """What a machine has, and what of it is handed out; see `precheck.facts`."""
+        """Resources of a machine, and which of them are in use; see `precheck.facts`."""
         told = precheck.facts(self._targets.get(target), look, modules, python)
         with self._store.read() as q:
             return told | precheck.used(usage_of(q.holders(target)), told)
 
     def data(self, target: str, remove: Sequence[str] = ()) -> list[dict]:
-        """The datasets on a machine; see `precheck.datasets_there`.
-        Raises StateError for one that a run may still read."""
+        """Datasets on a machine; see `precheck.datasets_there`. Raises StateError for a dataset that an
+        active run may read."""
         with self._store.read() as q:
             active = [
                 run for run in q.listing(everything=False) if run.target == target and not run.state.final
@@ -432,7 +429,7 @@ class Service(Finding):
         return precheck.datasets_there(self._targets.get(target), remove)
 
     def info(self) -> dict:
-        """The server's own facts."""
+        """Facts about the server."""
         with self._store.read() as q:
             return {
                 "version": stoker.__version__,
@@ -457,11 +454,9 @@ class Service(Finding):
         since: float | None = None,
         follow: bool = False,
     ) -> Pieces:
-        """Bytes of a log ("out", "err", "both" as one text):
-        from `offset`, the last `tail` lines, or since a time (Unix seconds).
-
-        With `follow` it waits for the attempt to begin, and ends with it. Closable from another thread.
-        """
+        """Bytes of a log ("out", "err", "both" as one text): from `offset`, the last `tail` lines, or since a
+        time (Unix seconds).
+        With `follow`, waits for the attempt to begin and ends with it. Another thread may call `close`."""
         if stream not in ("out", "err", "both"):
             raise InvalidSpec(f"There is no stream '{stream}'.", hint="Use out, err or both.")
         named = self._find(ref)
@@ -498,21 +493,22 @@ class Service(Finding):
         return Pieces(found)
 
     def pull(self, ref: str, patterns: Sequence[str] = ()) -> Pulling:
-        """Bring files that the run made or changed home; all without patterns.
-        Closable from another thread."""
+        """Copy files that the run created or modified to this machine; all files without patterns. Another
+        thread may call `close`."""
         return self._bringer.pull(self._find(ref), patterns)
 
     def attach(
         self, ref: str, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True
     ) -> Stream:
-        """The framed stream of an attempt (the newest by default). StateError while it has none."""
+        """The framed stream of an attempt (by default the newest). Raises StateError if there is no
+        attempt."""
         run = self._find(ref)
         number = self._attempt(run, attempt)
         return self._known_target(run).backend.attach(run.id, number, out, err, input)
 
     def events(self) -> Events:
-        """{"run": run} at each change of any run, {"removed": id} when one is gone; {} now and then.
-        Closable from another thread."""
+        """{"run": run} at each change of a run, {"removed": id} after a removal, {} from time to time.
+        Another thread may call `close`."""
         return Events(self.changed, self._hub.subscribe())
 
     # -- inside
@@ -567,7 +563,7 @@ class Service(Finding):
         return self._hub.wait_until(run_id, gone, timeout_s, time.monotonic)
 
     def changed(self, run_id: str | None) -> dict:
-        """What `events` says about a run that has changed."""
+        """The event for a changed run."""
         if run_id is None:
             return {}
         try:

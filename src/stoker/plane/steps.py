@@ -19,13 +19,13 @@ HALVINGS = 60
 
 
 def read(attempt_folder: Path, last_bytes: int = BYTES_READ) -> list[dict]:
-    """The lines of steps.jsonl that can be read, the last 4 MB of them."""
+    """The valid lines of steps.jsonl, from its last 4 MB."""
     return list(reading.read_lines(attempt_folder / rundir.STEPS, last_bytes))
 
 
 def progress(attempt_folder: Path) -> dict | None:
-    """`{"step", "steps_s", "done", "eta_s"}` for a list of runs, out of the end of steps.jsonl;
-    None where no step was made. A run that makes no steps now has no rate and no time to its end."""
+    """`{"step", "steps_s", "done", "eta_s"}` for a list of runs, from the end of steps.jsonl; None if no
+    step was made. A run that makes no steps now has no rate and no remaining time."""
     told = summary(read(attempt_folder, LIST_BYTES_READ))
     if told and (attempt_folder / rundir.STILL).exists():
         told |= {"steps_s": None, "eta_s": None}
@@ -33,14 +33,10 @@ def progress(attempt_folder: Path) -> dict | None:
 
 
 def summary(lines: list[dict]) -> dict | None:
-    """What `show` tells of a training; None where no step was made.
-    Of several ranks the first one is told of.
-
+    """The training in `show`; None if no step was made. For several ranks: of the first rank.
     `{"step", "ranks", "steps_s", "samples_s", "setup_s", "first_s", "p50_ms", "p90_ms", "max_ms", "split":
-    {kind: share}, "seconds",
-    "epochs", "epoch_s", "batch", "of", "eta_epoch_s", "done", "eta_s", "gpu": {kind: share}}`;
-    what is not known is None.
-    """
+    {kind: share}, "seconds", "epochs", "epoch_s", "batch", "of", "eta_epoch_s", "done", "eta_s", "gpu":
+    {kind: share}}`; unknown values are None."""
     by_process: dict[int, list[dict]] = {}
     for line in lines:
         by_process.setdefault(line.get("pid", 0), []).append(line)
@@ -91,12 +87,10 @@ def shares(lines: list[dict], field: str) -> dict[str, float]:
 
 
 def trained_nothing(lines: list[dict], processes: list[dict]) -> str | None:
-    """Why a run that ended well has trained nothing, in half a sentence;
-    None where it has, or did not mean to, or nobody knows.
-
-    lines: of steps.jsonl; processes: of processes.jsonl. Judged over all its processes: what starts ranks
-        has made no optimizer, and a script that only evaluates is no training.
-    """
+    """Why a successful run trained nothing, in half a sentence; None if it trained, was not meant to train,
+    or this is not known.
+    lines: of steps.jsonl; processes: of processes.jsonl. All processes are considered: a launcher of ranks
+    has no optimizer, and a script that only evaluates is not a training."""
     if any(line.get("step") for line in lines):
         return None
     ended = [line for line in processes if "ended" in line]

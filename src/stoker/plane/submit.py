@@ -30,8 +30,8 @@ SKIPPED_SHOWN = 5
 
 
 class Submitter:
-    """Turns requests into runs. The row is committed after the whole folder is on disk:
-    what a user was promised is kept."""
+    """Makes runs from requests. The row is committed only after the whole folder is on disk, so no
+    accepted run is lost."""
 
     def __init__(self, store: Store, targets: Targets, spool: Spool) -> None:
         self._store, self._targets, self._spool = store, targets, spool
@@ -40,8 +40,8 @@ class Submitter:
         self._reserved: set[str] = set()  # ids and names of requests on their way
 
     def find_named(self, q: Queries, asked: Spec, on_name_taken: str) -> Run | None:
-        """The run of the wanted name, if it is to be continued.
-        Raises StateError when the name is taken by another."""
+        """The run with the requested name, if it can be continued. Raises StateError if another run uses
+        the name."""
         there = q.by_name(asked.name) if asked.name else None
         if there is None:
             return None
@@ -67,7 +67,7 @@ class Submitter:
                          hint=f"Choose another --name, or {free}")
 
     def checked(self, asked: Spec) -> Target:
-        """The place where it is to run, after all checks that need no copy. Raises StokerError."""
+        """The target of the run, after all checks that need no copy. Raises StokerError."""
         target = self._targets.get(asked.target)
         _check_folders(asked, target)
         datasets.check(asked, target.here)
@@ -79,7 +79,7 @@ class Submitter:
     def submit(
         self, asked: Spec, limits: Limits, env: dict[str, str], stdin: bytes | None, now: float
     ) -> Run:
-        """The new run, committed. Its state says whether it starts at once (STAGING) or waits (PENDING)."""
+        """The new, committed run. Its state says whether it starts at once (STAGING) or waits (PENDING)."""
         target = self._targets.get(asked.target)
         _check_folders(asked, target)
         datasets.check(asked, target.here)
@@ -98,8 +98,8 @@ class Submitter:
         self._check_size(asked, target)
         if asked.slots and target.config.slots is None:
             warnings.append(
-                f"CPU slots are not counted on '{target.name}', so the run does not wait. To count: "
-                "slots = N in config.toml"
+                f"CPU slots are not counted on '{target.name}', so the run does not wait. "
+                "To count them, write slots = N into config.toml"
             )
         with self._named(asked) as (run_id, name, stem, number):
             shown = _shown_gpus(asked, target, env)

@@ -30,9 +30,9 @@ CAPACITY_OLD_S = 600.0  # GPUs come and go rarely
 
 @dataclass
 class Target:
-    """A place to run. `root` holds runs/ there; `here` says whether that folder is on this machine.
-    `kept`: the folder on this machine with what is kept of runs beside their run folders:
-    what was sent, and what has come home."""
+    """A machine to run on. `root` contains runs/ there; `here`: whether that folder is on this machine.
+    `kept`: folder on this machine with additional data of runs: lists of files that were sent, and copied
+    files."""
 
     name: str
     config: TargetConfig
@@ -57,11 +57,11 @@ class Target:
         return not self.owner or not seen.owner or seen.owner.get("id") == self.owner["id"]
 
     def by_ours(self, seen: Observation) -> Observation:
-        """With its times by the clock here."""
+        """The observation with times of the local clock."""
         return clocks.by_ours(seen, self.ahead_s)
 
     def learn_clock(self, found: Iterable[Observation], asked: float, answered: float) -> None:
-        """These are the answers to a question; see `clocks.offset_of`."""
+        """Learn the clock offset from the answers to a question; see `clocks.offset_of`."""
         offsets = (
             []
             if self.here
@@ -71,12 +71,12 @@ class Target:
             self.ahead_s = clocks.settled(self.ahead_s, offsets[-1])
 
     def run_folder(self, run_id: str) -> str:
-        """Where the run folder is, on that machine."""
+        """Path of the run folder on that machine."""
         return f"{self.root}/runs/{run_id}"
 
     def stage(self, run_id: str, folder: Path, tell: Progress = silent) -> None:
-        """Lay out the spooled run folder there. What is sent is noted down here first:
-        files that come home may replace that."""
+        """Send the spooled run folder to the machine. Records the sent files first, because files that
+        come back may replace them."""
         listed = folder / rundir.CODE / rundir.MANIFEST
         if not self.here and listed.is_file():
             self._record(run_id).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ class Target:
         self.backend.stage(run_id, folder, tell)
 
     def sent(self, run_id: str) -> dict[str, dict]:
-        """What the run's copy held at first: path -> `{"path", "size", "mtime_ns", "sha256"?}`."""
+        """The files of the run's copy at its start: path -> `{"path", "size", "mtime_ns", "sha256"?}`."""
         body = rundir.read_json(self._record(run_id) / rundir.MANIFEST) or {}
         return {each["path"]: each for each in body.get("files") or () if each and each.get("path")}
 
@@ -92,9 +92,9 @@ class Target:
         return Path(self.run_folder(run_id)) / rundir.CODE if self.here else self.kept / run_id
 
     def keep_logs(self, run_id: str, limit: int | None = None) -> None:
-        """Copy what the attempts have left behind, the log first of all, to this machine;
-        what was copied before stays until that is whole.
-        Raises TargetError, also where it is more than `limit` bytes."""
+        """Copy the logs and records of the attempts to this machine, the log first; an earlier copy stays
+        until the new copy is complete.
+        Raises TargetError, also for more than `limit` bytes."""
         folder, coming = self.kept / run_id, f"{rundir.ATTEMPTS}.coming"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         clear(folder, coming)
@@ -106,8 +106,7 @@ class Target:
             clear(folder, coming)
 
     def reader(self, run_id: str, attempt: int) -> Backend:
-        """Where an attempt is read: the copy on this machine,
-        if it was kept and the attempt had ended then."""
+        """Where to read an attempt: the copy on this machine, if the attempt had ended when it was copied."""
         return (
             self.archive
             if self.archive is not None and is_copied(self.kept, run_id, attempt)
@@ -115,12 +114,12 @@ class Target:
         )
 
     def remove(self, run_id: str) -> None:
-        """Delete the run folder, and what is kept of the run on this machine."""
+        """Delete the run folder, and the data of the run on this machine."""
         self.backend.remove(run_id)
         clear(self.kept, run_id)
 
     def capacity(self, max_age_s: float = CAPACITY_OLD_S) -> Capacity:
-        """What the machine has; asked again when the answer is older. Raises TargetError."""
+        """Resources of the machine; asked again if the last answer is too old. Raises TargetError."""
         if self._capacity is None or time.monotonic() - self._asked > max_age_s:
             self._capacity = self.backend.capacity()
             if not self.here and self._capacity.clock_offset_s is not None:
@@ -129,8 +128,8 @@ class Target:
         return self._capacity
 
     def room(self, ask: bool) -> Room:
-        """What may be handed out. GPUs are unknown until the machine was asked;
-        `ask` allows that to take its time."""
+        """Resources that runs may use. GPUs are unknown until the machine has answered; `ask` allows
+        waiting for the answer."""
         if ask:
             self.capacity()
         known = self._capacity
@@ -150,12 +149,12 @@ class Target:
         )
 
     def age_s(self) -> float:
-        """How old the answer of the machine is."""
+        """Age of the machine's last answer."""
         return time.monotonic() - self._asked
 
 
 def is_copied(kept: Path, run_id: str, attempt: int) -> bool:
-    """Whether `keep_logs` has copied an attempt that had ended."""
+    """True if `keep_logs` has copied an ended attempt."""
     return (kept / run_id / rundir.ATTEMPTS / str(attempt) / rundir.EXIT).is_file()
 
 
@@ -171,7 +170,7 @@ def _used_by(gpu: dict) -> str:
 
 
 class Targets:
-    """The targets of config.toml, which may be edited at any time."""
+    """The targets of config.toml, which may change at any time."""
 
     def __init__(self, where: Home) -> None:
         self.home = where
@@ -182,8 +181,7 @@ class Targets:
         self.config()
 
     def config(self) -> Config:
-        """The settings as they are now. Raises InvalidSpec for a file that cannot be read;
-        the old ones stay in use."""
+        """The present settings. Raises InvalidSpec for an unreadable file; the old settings stay in use."""
         try:
             info = self.home.config.stat()
             stamp: object = (info.st_mtime_ns, info.st_size, info.st_ino)
@@ -196,7 +194,7 @@ class Targets:
             return self._config
 
     def get(self, name: str) -> Target:
-        """The target of that name. Raises InvalidSpec for an unknown one."""
+        """The target of this name. Raises InvalidSpec for an unknown name."""
         config = self.config().targets.get(name)
         if config is None:
             known = ", ".join(self._config.targets)
@@ -211,25 +209,25 @@ class Targets:
             return made
 
     def copied(self, run_id: str, attempt: int) -> Backend | None:
-        """What reads the copy of an attempt that `keep_logs` has made, whatever config.toml says of its
-        machine; None without one."""
+        """A reader of the copied attempt that `keep_logs` made, independent of config.toml; None without a
+        copy."""
         return _archive(self.home) if is_copied(self.home.runs, run_id, attempt) else None
 
     def mine(self, name: str) -> str:
-        """The id of our state folder, where others may work on that machine too; "" elsewhere."""
+        """The id of this state folder if others may use that machine too; "" otherwise."""
         with contextlib.suppress(StokerError):
             return (self.get(name).owner or {}).get("id", "")
         return ""
 
     def names(self) -> list[str]:
-        """All names; those that could be read last when the file is broken now."""
+        """All names; if the file is broken now, the last known names."""
         try:
             return list(self.config().targets)
         except StokerError:
             return list(self._config.targets)
 
     def close(self) -> None:
-        """End what the hosts opened."""
+        """Close the hosts that were opened."""
         with self._lock:
             made, self._made = list(self._made.values()), {}
         for target in made:

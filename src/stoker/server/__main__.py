@@ -26,7 +26,7 @@ The other stoker commands start the server when they need it.
 
 
 def main(argv: list[str]) -> int:
-    """Serve one state folder; the exit code."""
+    """Serve one state folder; returns the exit code."""
     if "-h" in argv or "--help" in argv:
         print(USAGE)
         return 0
@@ -93,7 +93,7 @@ def _serve(where: config.Home, lock: process.Lock, report: _Report) -> None:
 
 
 def begin_again(where: config.Home) -> None:
-    """Become a new server, which finds the runs again. Never returns."""
+    """Replace this process by a new server, which recovers the runs. Never returns."""
     command = daemon.server_command()
     os.execve(command[0], command, daemon.server_environment(os.environ, where))
 

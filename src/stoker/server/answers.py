@@ -10,7 +10,7 @@ from stoker.base.errors import ServerError, StokerError
 
 
 class Answer(Response):
-    """JSON in ASCII: surrogate escapes, which stand for odd bytes, survive as \\udcXX."""
+    r"""JSON in ASCII. Surrogate escapes, which represent bytes that are not UTF-8, are written as \udcXX."""
 
     media_type = "application/json"
 
@@ -19,10 +19,10 @@ class Answer(Response):
 
 
 def error_answer(error: StokerError, status: int | None = None) -> Answer:
-    """The answer that tells of `error`; `base.errors.from_json` reads it back."""
+    """The HTTP answer for `error`; `base.errors.from_json` decodes it."""
     return Answer(error.to_json(), status_code=status or error.http_status)
 
 
 def unknown_error(error: Exception) -> ServerError:
-    """What a user is told about an error that nobody foresaw."""
+    """The error that a user sees after an unexpected exception."""
     return ServerError(f"Internal error of the server ({type(error).__name__}); see its log.")

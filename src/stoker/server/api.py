@@ -36,7 +36,7 @@ def info(asked: Asked) -> Answer:
 
 
 def shutdown(asked: Asked) -> Answer:
-    """End this server, or only the one with the pid that is given."""
+    """End this server; with a pid, only if this server has that pid."""
     pid = asked.field("pid", int)
     if pid not in (None, os.getpid()):
         raise StateError(f"The server {pid} is not running; the running server is {os.getpid()}.")
@@ -45,7 +45,7 @@ def shutdown(asked: Asked) -> Answer:
 
 
 def submit(asked: Asked) -> Answer:
-    """A new run; with `dry_run` what it would send."""
+    """Submit a run; with `dry_run`, return what it would send."""
     spec, limits = asked.field("spec", dict, default={}), asked.field("limits", dict, default={})
     env, stdin = asked.environment(), asked.stdin()
     on_name_taken = asked.field("on_name_taken", str, default="refuse")
@@ -100,7 +100,8 @@ def rm(asked: Asked) -> Answer:
 
 
 async def wait(request: Request) -> Answer:
-    """Holds its thread for long, so not one of those that answer the quick verbs."""
+    """Wait for a run. Blocks its thread for a long time, so it does not use the threads of the quick
+    verbs."""
     asked = Asked(request)
     timeout_s = min(max(asked.number("timeout_s", 30.0), 0.0), 60.0)
     waiting = partial(asked.plane.wait, asked.named("ref"), timeout_s, asked.flag("outputs"))
@@ -147,14 +148,13 @@ def compare(asked: Asked) -> Answer:
 
 
 def halve(asked: Asked) -> Answer:
-    """Let a sweep stop its weaker runs."""
+    """Let a sweep end its worse runs early."""
     metric, after = asked.field("metric", str, default=""), asked.field("after", int, default=1)
     return Answer(asked.plane.sweeps.halve(asked.named("name"), metric, after, asked.strings("runs")))
 
 
 async def attach(socket: WebSocket) -> None:
-    """One attachment, until either side leaves.
-    A query that cannot be read is refused before anything begins."""
+    """Serve one attachment until either side disconnects. An invalid query is refused first."""
     asked = Asked(socket)
     try:
         where = {
@@ -174,7 +174,7 @@ def events(asked: Asked) -> EventStream:
 
 
 def gc(asked: Asked) -> Answer:
-    """What ended runs cost; without `dry_run` they are deleted."""
+    """List the disk space of ended runs; without `dry_run`, delete them."""
     dry_run, older_s = asked.field("dry_run", bool, default=True), asked.field("older_s", int, float)
     return Answer(asked.plane.gc(dry_run, older_s=older_s))
 
@@ -196,7 +196,7 @@ def machine_off(asked: Asked) -> Answer:
 
 
 def machine_withdraw(asked: Asked) -> Answer:
-    """Take back the wish that a machine is switched off."""
+    """Withdraw the request to switch a machine off."""
     asked.plane.machines.withdraw(asked.named("name"))
     return Answer({})
 
@@ -210,7 +210,7 @@ def machine_adopt(asked: Asked) -> Answer:
 
 
 def capacity(asked: Asked) -> Answer:
-    """What a machine has."""
+    """The resources of a machine."""
     modules = asked.words("module") or None
     return Answer(
         asked.plane.capacity(asked.word("target", "local"), asked.flag("look"), modules, asked.word("python"))

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def create_app(service: Service, end: Callable[[str], None]) -> Starlette:
-    """The application. `end(why)` is called when a client asks the server to stop."""
+    """Create the application. `end(why)` is called when a client asks the server to stop."""
     told = {StokerError: _told, HTTPException: _no_route, ClientDisconnect: _nobody_there,
             Exception: _unknown}  # Starlette raises the last one again, so uvicorn logs the traceback
     app = Starlette(routes=ROUTES, exception_handlers=told)

@@ -18,7 +18,8 @@ FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 class Asked:
-    """One request, or one WebSocket. All its readers raise InvalidSpec, which names the field."""
+    """One request, or one WebSocket. All methods that read it raise InvalidSpec with the name of the wrong
+    field."""
 
     def __init__(self, connection: HTTPConnection, body: dict | None = None) -> None:
         self._connection = connection
@@ -29,7 +30,7 @@ class Asked:
 
     @property
     def plane(self) -> Service:
-        """The service that answers."""
+        """The service that answers requests."""
         return self._connection.app.state.service
 
     @property
@@ -38,19 +39,19 @@ class Asked:
         return self._connection.app.state
 
     def named(self, name: str) -> str:
-        """A part of the path."""
+        """A part of the URL path."""
         return self._connection.path_params[name]
 
     def words(self, name: str) -> list[str]:
-        """All values of a name in the query."""
+        """All values of a query parameter."""
         return self._query.get(name, [])
 
     def word(self, name: str, default: str = "") -> str:
-        """The first value of a name in the query."""
+        """The first value of a query parameter."""
         return self._query.get(name, [default])[0]
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """A `true` or `false` of the query."""
+        """A query parameter `true` or `false`."""
         if name not in self._query:
             return default
         text = self.word(name).lower()
@@ -59,14 +60,14 @@ class Asked:
         return FLAGS[text]
 
     def whole(self, name: str, default: int | None = None) -> int | None:
-        """A whole number of the query."""
+        """A query parameter with a whole number."""
         try:
             return int(self.word(name)) if name in self._query else default
         except ValueError as e:
             raise _wrong(name) from e
 
     def number(self, name: str, default: float | None = None) -> float | None:
-        """A finite number of the query."""
+        """A query parameter with a finite number."""
         try:
             found = float(self.word(name)) if name in self._query else default
         except ValueError as e:
@@ -76,7 +77,7 @@ class Asked:
         return found
 
     def field(self, name: str, *kinds: type, default: object = None) -> object:
-        """A field of the body, of one of these kinds."""
+        """A field of the body with one of these types."""
         value = self._body.get(name, default)
         if value is not default and (
             not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)
@@ -85,14 +86,14 @@ class Asked:
         return value
 
     def strings(self, name: str) -> list[str]:
-        """A list of strings of the body."""
+        """A field of the body with a list of strings."""
         words = self.field(name, list, default=[])
         if not all(isinstance(word, str) for word in words):
             raise InvalidSpec(f"The request's '{name}' must be a list of strings.")
         return words
 
     def environment(self) -> dict[str, str]:
-        """The body's `env`: variables that a process can have."""
+        """The field `env` of the body: valid environment variables."""
         env = self.field("env", dict, default={})
         for name, value in env.items():
             if not isinstance(value, str) or not _fits(name + value) or not name or "=" in name:
@@ -100,7 +101,7 @@ class Asked:
         return env
 
     def stdin(self) -> bytes | None:
-        """The body's `stdin`, sent as base64."""
+        """The field `stdin` of the body, decoded from base64."""
         text = self.field("stdin", str)
         try:
             return None if text is None else base64.b64decode(text, validate=True)

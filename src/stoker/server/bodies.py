@@ -29,20 +29,21 @@ class TooLarge(InvalidSpec):
 
 
 class TooSlow(InvalidSpec):
-    """The request did not arrive."""
+    """The request did not arrive in time."""
 
     http_status = 408
 
 
 class Busy(ServerError):
-    """The server holds as many large requests as it can."""
+    """The server already holds the maximum number of large requests."""
 
     http_status = 503
 
 
 @contextlib.asynccontextmanager
 async def body_of(request: Request) -> AsyncIterator[dict]:
-    """The JSON object that was sent, {} for none. Its place is given back at the end."""
+    """Context with the JSON object of the request, {} without a body. Releases the memory reservation at
+    the end."""
     limit = BODY_MAX if request.url.path == "/v1/runs" else SMALL_BODY_MAX
     told = request.headers.get("content-length", "")
     if told.isdigit() and int(told) > limit:

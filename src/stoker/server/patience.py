@@ -10,7 +10,7 @@ HEAD_S = 10.0  # from the connection, or from the first byte of a further reques
 
 
 class Patient(H11Protocol):
-    """Hangs up on whoever does not complete the head of a request in HEAD_S."""
+    """Disconnects a client that does not complete the headers of a request within HEAD_S."""
 
     _clock: asyncio.TimerHandle | None = None
 

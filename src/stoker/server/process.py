@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 
 
 def detach() -> None:
-    """Become a daemon: the caller's process ends here with code 0,
-    its grandchild goes on in a session of its own."""
+    """Become a daemon: the caller's process exits here with code 0, and its grandchild continues in its
+    own session."""
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -49,8 +49,7 @@ def detach() -> None:
 
 
 def settle(where: Home) -> None:
-    """Leave what was inherited behind: folder, signals that somebody ignored or blocked,
-    a low limit of open files."""
+    """Reset inherited state: current folder, ignored or blocked signals, a low limit of open files."""
     os.chdir(where.path)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for name in (
@@ -73,14 +72,14 @@ def settle(where: Home) -> None:
 
 
 class Lock:
-    """The right to be the server of a state folder, held until `release` or the end of the process."""
+    """The lock of the server of a state folder, held until `release` or the end of the process."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self._path, self._fd = path, fd
 
     @classmethod
     def take(cls, path: Path, *, wait: bool = False) -> Lock | None:
-        """The lock, or None when another process has it (`wait`: stand in line for it instead)."""
+        """Return the lock, or None if another process holds it (`wait`: wait for it instead)."""
         while True:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
@@ -97,8 +96,7 @@ class Lock:
             os.close(fd)  # the file was replaced between open and flock
 
     def holds(self) -> bool:
-        """False when the file was deleted or replaced:
-        then somebody else may believe to be the server too."""
+        """False if the lock file was deleted or replaced: then another process may also be the server."""
         return _same(self._path, os.fstat(self._fd))
 
     def release(self) -> None:
@@ -106,7 +104,7 @@ class Lock:
 
 
 class Door:
-    """The listening unix socket, 0600. A stale one at its place is replaced in one step."""
+    """The listening unix socket, mode 0600. Replaces a stale socket in one step."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -123,7 +121,7 @@ class Door:
         os.replace(beside, path)
 
     def stands(self) -> bool:
-        """True while a client that connects to the path comes to us."""
+        """True while clients that connect to the path reach this process."""
         return _same(self.path, self._seen)
 
     def close(self) -> None:
@@ -158,7 +156,7 @@ class _Log(logging.handlers.RotatingFileHandler):
 
 
 def open_log(where: Home) -> None:
-    """All that this process says goes to the server's log from now on: one line a fact, times in UTC."""
+    """Redirect all output of this process to the server's log: one line per message, times in UTC."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -176,8 +174,8 @@ def open_log(where: Home) -> None:
 
 
 class Life:
-    """When the server ends: a signal, the `shutdown` verb, or its folder or door gone.
-    `end` may be called from anywhere."""
+    """Decides when the server ends: after a signal, after the verb `shutdown`, or if its folder or socket
+    is gone. Any thread may call `end`."""
 
     def __init__(self, still_ours: Callable[[], bool]) -> None:
         self._still_ours = still_ours
@@ -186,13 +184,13 @@ class Life:
         self.why = ""
 
     def end(self, why: str) -> None:
-        """Ask for the end; returns at once."""
+        """Request the end; returns at once."""
         self.why = self.why or why
         if self._loop and self._over:
             self._loop.call_soon_threadsafe(self._over.set)
 
     async def last(self) -> None:
-        """Return when it is time to end."""
+        """Block until the server must end."""
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         for sign in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(sign, self.end, sign.name)
@@ -211,7 +209,7 @@ class Life:
 
 
 def serve(app: Starlette, door: Door, life: Life, ready: Callable[[], None]) -> None:
-    """Answer requests at `door` until `life` is over. Calls `ready` once clients are answered."""
+    """Answer requests on `door` until `life` ends. Calls `ready` as soon as the server answers."""
     import uvicorn
 
     from stoker.server.patience import Patient
@@ -254,7 +252,7 @@ def serve(app: Starlette, door: Door, life: Life, ready: Callable[[], None]) -> 
 
 
 def leave(code: int) -> None:
-    """End this process now. Threads that still wait for a machine are not waited for:
-    nothing they hold is lost by that."""
+    """End this process now, without waiting for threads that wait for a machine. Such threads hold no
+    unsaved data."""
     logging.shutdown()
     os._exit(code)

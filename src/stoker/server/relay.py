@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 
 
 class Relay:
-    """One attachment. `run` returns when either side has gone;
-    whatever stood behind it has gone by then too."""
+    """One attachment. `run` returns when either side has disconnected and the stream to the agent is
+    closed."""
 
     def __init__(self, socket: WebSocket, plane: Service, ref: str, **where: object) -> None:
         self._socket, self._plane, self._ref = socket, plane, ref

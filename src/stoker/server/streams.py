@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 
 
 class ByteStream(Response):
-    """Bytes as the iterator gives them, the next piece when the last one is on its way:
-    a slow client slows the source."""
+    """A streamed answer of bytes. Asks for the next piece only after the last piece was sent, so a slow
+    client slows the source down."""
 
     media_type = "application/octet-stream"
 
@@ -65,13 +65,13 @@ class ByteStream(Response):
         return await run_sync(next, self._pieces, _END, limiter=STREAMS, abandon_on_cancel=True)
 
     def written(self, piece: bytes) -> bytes:
-        """The bytes on the wire for one piece."""
+        """The bytes to send for one piece."""
         return piece
 
 
 class EventStream(ByteStream):
-    """Server-sent events: each piece is a dict, sent as one `data:` line of JSON, or None, sent as a comment
-    to show that we live."""
+    """Server-sent events. A dict is sent as one `data:` line of JSON, and None as a comment that keeps the
+    connection alive."""
 
     media_type = "text/event-stream"
 

@@ -14,8 +14,8 @@ STEP_S = 20.0
 
 
 def awaited(run: dict, *, quiet: bool = False) -> dict:
-    """The run, when its files are here or its machine does not answer. Ctrl-C ends only the waiting.
-    `quiet`: nothing is said."""
+    """Wait until the run's files are here, or its machine does not answer, and return the run. Ctrl-C ends
+    only the wait. `quiet`: prints nothing."""
     name, patience = output.shown(run["name"]), Patience()
     try:
         with output.slow(

@@ -39,9 +39,9 @@ A .py file runs with the Python of the active environment, else with .venv in th
 The exit code is the run's own (128 + N if signal N killed the run), or 125 if Stoker itself failed.
 If Ctrl-C kills the run, `stoker run` also ends by SIGINT, so that a shell loop ends.
 
-As with plain python, the run has a terminal if stdin, stdout and stderr are terminals. If `stoker run` gets INT, TERM, QUIT,
-USR1 or USR2, so does the run. Ctrl-C is sent to the run; press it three times within three seconds to end the run. Ctrl-C cancels a run
-that has not started.
+As with plain python, the run has a terminal if stdin, stdout and stderr are terminals. `stoker run` passes
+the signals INT, TERM, QUIT, USR1 and USR2 on to the run. Ctrl-C is sent to the run; press it three times
+within three seconds to end the run. Ctrl-C cancels a run that has not started.
 
 The run continues if you press Ctrl-Z (exit code 0), if the terminal is closed (129), or if the program that reads the
 output exits, such as `| head` (141). To return: stoker attach
@@ -49,7 +49,7 @@ output exits, such as `| head` (141). To return: stoker attach
 
 
 class Command(click.Argument):
-    """The words of the command; the first completes to a file."""
+    """The words of the command; the first word completes to a file."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list:
         from click.shell_completion import CompletionItem
@@ -150,8 +150,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     "--install",
     is_flag=True,
     help=(
-        "With --on: install uv.lock or requirements.txt there first, once per content, and keep the "
-        "machine's own torch."
+        "With --on: first install uv.lock or requirements.txt on the machine; "
+        "a later run with the same file uses the same environment. Keeps the machine's own torch."
     ),
 )
 @click.option("--stdin", "stdin_file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
@@ -163,7 +163,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     "--grace",
     type=Duration(),
     metavar="10s",
-    help="Time to exit after the first signal, and again after SIGTERM.",
+    help="Time for the run to exit after the first signal, and again after SIGTERM.",
 )
 @click.option("--stop-signal", type=Signal(), metavar="SIGNAL",
               help="First signal of a stop. [default: TERM if the script handles it, else INT]")
@@ -260,8 +260,8 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
         output.say(f"continuing {output.shown(before['name'])}, attempt {next_attempt(made)}")
     else:
         taken = "refuse" if o["new"] or not o["name"] else "continue"
-        waits = "preparing the run: Stoker is reading the folder" + (
-            "" if o["target"] == "local" else f" and asks {o['target']}"
+        waits = "preparing the run: reading the folder" + (
+            "" if o["target"] == "local" else f" and asking {o['target']}"
         )
         with _interrupts_deferred() as pressed, output.slow(f"{output.shown(waits)}. Ctrl-C: cancel"):
             made = client.submit(spec, limits, env, stdin, on_name_taken=taken)
@@ -299,7 +299,7 @@ def _preview(client: Client, spec: dict, limits: dict, env: Mapping[str, str], o
 
 
 def make_spec(command: tuple[str, ...], o: Mapping[str, Any]) -> dict:
-    """The spec of these options, as the server takes it. Raises InvalidSpec."""
+    """The spec for these options, as the server expects it. Raises InvalidSpec."""
     from stoker.cli.run.follow import all_terminals, stderr_is_stdout
     from stoker.cli.run.terminal import Terminal
 
@@ -363,10 +363,9 @@ def _resume(o: Mapping[str, Any]) -> str:
 def run_env(
     client_env: Mapping[str, str], settings: tuple[str, ...], env_file: Mapping[str, str]
 ) -> dict[str, str]:
-    """The environment of the run: the client's variables except Stoker's own,
-    then those of --env-file and of --env.
-    Raises InvalidSpec.
-    """
+    """The environment of the run: the client's variables without Stoker's own, then those of --env-file and
+    of --env.
+    Raises InvalidSpec."""
     env = {k: v for k, v in client_env.items() if not k.startswith("STOKER_") or k in KEPT}
     # typed inside a run: that run's hooks are not this one's
     if "STOKER_RUN_DIR" in client_env and "PYTHONPATH" in env:
@@ -390,13 +389,13 @@ def run_env(
 
 
 def named_env(settings: tuple[str, ...], env_file: Mapping[str, str]) -> list[str]:
-    """The variables that --env and --env-file name: the only ones that travel to another machine."""
+    """The variables that --env and --env-file name. Only these are sent to another machine."""
     return sorted({setting.partition("=")[0] for setting in settings} | set(env_file))
 
 
 def parse_env_file(path: str) -> dict[str, str]:
-    """The variables of a file in the form of python-dotenv. It is read once: it may be a pipe.
-    Raises InvalidSpec."""
+    """The variables of a file in the format of python-dotenv. Reads the file once, because it may be a
+    pipe. Raises InvalidSpec."""
     from io import StringIO
 
     from dotenv import dotenv_values
@@ -413,8 +412,8 @@ def parse_env_file(path: str) -> dict[str, str]:
 
 
 def choose_python(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str, str]) -> tuple[str, ...]:
-    """The command with the Python of --python;
-    else `env` gets the environment of the folder, which is said. Raises InvalidSpec."""
+    """The command with the Python of --python. Without --python, `env` gets the folder's environment, and
+    a message says so. Raises InvalidSpec."""
     from stoker.doctor import environment
 
     if o["target"] != "local":
@@ -487,8 +486,10 @@ def parse_data(given: tuple[str, ...], folder: str) -> dict[str, str]:
         place = os.path.abspath(os.path.expanduser(place if named else each))
         name = os.path.normpath(name) if named else os.path.relpath(place, folder)
         if name.startswith("..") or name in ("", ".") or os.path.isabs(name):
-            raise InvalidSpec(f"{output.shown(each)} lies outside of the working folder.",
-                              hint=f"Say where the script finds it: --data data={output.shown(place)}")
+            raise InvalidSpec(
+                f"{output.shown(each)} is outside of the working folder.",
+                hint=f"Add the path at which the script looks for it: --data data={output.shown(place)}",
+            )
         parsed[name] = place
     return parsed
 
@@ -568,8 +569,8 @@ def _continues(unfinished: dict, o: Mapping[str, Any]) -> bool:
 
 
 def next_attempt(made: dict) -> int:
-    """The attempt to follow: one that waits has not begun and is not counted.
-    The output of older ones is not shown again."""
+    """The attempt to follow: a waiting attempt has not begun and does not count. Output of older attempts
+    is not shown again."""
     begins = made["state"] == State.STARTING and not made.get("started_at")
     return made["attempts"] + (begins or made["state"] in (State.PENDING, State.STAGING))
 

@@ -39,12 +39,10 @@ GIVE_UP_S = 120.0  # so long the server may be gone before the run is left alone
 
 
 class Follower:
-    """Follows one run. `follow()` gives the exit code; `run` is the newest that is known of it.
-
-    attempt: the first to follow; 0: the newest. offsets: where to begin in its out.log and err.log.
-        take_input: hand on keys, stdin and signals. visiting:
-    somebody else's stdin may be at its end without ending the run's.
-    """
+    """Follows one run. `follow()` returns the exit code; `run` is the newest known run object.
+    attempt: the first attempt to follow; 0: the newest. offsets: start positions in its out.log and
+    err.log. take_input: pass on keys, stdin and signals. visiting: the end of stdin does not end the run's
+    input."""
 
     def __init__(
         self,
@@ -81,7 +79,8 @@ class Follower:
         self._patience = Patience(GIVE_UP_S, times=200)
 
     def follow(self) -> int:
-        """The run's exit code, or the code of how the client left. Raises StokerError."""
+        """Return the run's exit code, or the exit code for the way in which the client detached. Raises
+        StokerError."""
         if self.terminal and self.run.get("tty") and self.take_input:
             with contextlib.suppress(OSError, termios.error):
                 self.terminal.arm()
@@ -99,7 +98,7 @@ class Follower:
         return self._code()
 
     def die_with_it(self) -> None:
-        """Do not come back if Ctrl-C was pressed here and the run died of it."""
+        """End by SIGINT if Ctrl-C was pressed here and killed the run."""
         if (
             self._keys.interrupted_at
             and self.run["state"] == State.STOPPED
@@ -356,7 +355,7 @@ def _made_no_step(run: dict) -> bool:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Every byte, also into a non-blocking file. Raises OSError."""
+    """Write every byte, also to a non-blocking file. Raises OSError."""
     view = memoryview(data)
     while view:
         try:
@@ -375,5 +374,5 @@ def stderr_is_stdout() -> bool:
 
 
 def all_terminals() -> bool:
-    """True if stdin, stdout and stderr are terminals: only then the run gets one."""
+    """True if stdin, stdout and stderr are terminals; only then the run gets a terminal."""
     return all(output.is_terminal(s) for s in (sys.stdin, sys.stdout, sys.stderr))

@@ -41,7 +41,7 @@ HANDED_ON = {
 
 
 def leave_on_signals() -> None:
-    """For a verb whose runs are its own: ended by a signal or a hangup, it ends them on its way out,
+    """For a verb that started its own runs: if a signal or a hangup ends the verb, it also ends its runs,
     as after Ctrl-C."""
     def leave(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
@@ -50,7 +50,7 @@ def leave_on_signals() -> None:
 
 
 class Left(Exception):
-    """The client leaves, the run goes on. `code` is what the client exits with."""
+    """The client detaches, and the run continues. `code`: exit code of the client."""
 
     def __init__(self, code: int, message: str = "") -> None:
         super().__init__(message)
@@ -59,10 +59,9 @@ class Left(Exception):
 
 
 class Keys:
-    """From stdin and signals to the run `run_id`. What it decides, the main thread learns by `check()`.
-
-    how_to_come_back: said when one leaves. take_input: False only watches; then Ctrl-C ends the watching.
-    """
+    """Passes stdin and signals on to the run `run_id`. The main thread calls `check()` to learn about a
+    detach.
+    how_to_come_back: printed at a detach. take_input: False only watches; then Ctrl-C ends the watching."""
 
     def __init__(
         self,
@@ -105,7 +104,7 @@ class Keys:
     # -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Catch signals, begin. Signals that were ignored when we were started stay ignored (nohup)."""
+        """Begin to catch signals. Signals that were ignored at the start stay ignored (nohup)."""
         for number in (*HANDED_ON, signal.SIGHUP, signal.SIGTSTP, signal.SIGWINCH, signal.SIGCONT):
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._handlers[number] = signal.signal(number, lambda n, frame: self._wake(n))
@@ -115,7 +114,7 @@ class Keys:
             thread.start()
 
     def end(self) -> None:
-        """No more signals, no more keys."""
+        """Stop handling signals and keys."""
         with self._changed:
             self._stop = True
             self._changed.notify_all()
@@ -127,14 +126,14 @@ class Keys:
         self._handlers.clear()
 
     def use(self, link: Attached | None) -> None:
-        """What is typed goes there from now on; None: it is kept back."""
+        """Send input to this connection from now on; None: hold the input back."""
         with self._changed:
             self._link = link
             self._changed.notify_all()
 
     def begin(self, attempt: int, tty: bool, beside: Beside | None = None) -> None:
-        """An attempt lives: what is typed is for it. beside:
-        where to ask how its terminal takes keys, if it is here."""
+        """An attempt has begun: input goes to it. beside: tells how its terminal handles keys, if it is on
+        this machine."""
         with self._changed:
             again = attempt == self._attempt
             self._live, self._tty, self._attempt, self._beside = True, tty, attempt, beside
@@ -144,11 +143,11 @@ class Keys:
         self._wake(signal.SIGWINCH)
 
     def sent_just_now(self) -> bool:
-        """True if input went out so lately that it may not have arrived."""
+        """True if input was sent so recently that it may not have arrived."""
         return time.monotonic() - self._input_sent_at < JUST_NOW_S
 
     def pause(self) -> None:
-        """The attempt has ended: nothing is read any more, Ctrl-C ends the waiting for the next one."""
+        """The attempt has ended: read no input; Ctrl-C ends the wait for the next attempt."""
         with self._changed:
             self._live = False
             self._urgent.clear()
@@ -159,7 +158,7 @@ class Keys:
             self._terminal.cooked()
 
     def check(self, wait_s: float = 0) -> None:
-        """Raise Left if the user has left; wait for that so long."""
+        """Raise Left if the user has detached; waits for this at most this long."""
         with self._changed:
             if wait_s:
                 self._changed.wait_for(lambda: self._left is not None, wait_s)

@@ -16,8 +16,8 @@ MOST = 256
 
 
 def with_ranks(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str, str]) -> tuple[str, ...]:
-    """The command as torchrun starts it in N processes on one machine.
-    Raises InvalidSpec for what is no Python script."""
+    """The command as torchrun starts it, in N processes on one machine. Raises InvalidSpec if it is not a
+    Python script."""
     count = o["ranks"]
     if count is None:
         return command
@@ -41,8 +41,8 @@ def with_ranks(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str, st
 
 
 def lend_names(o: Mapping[str, Any], env: dict[str, str]) -> None:
-    """Put the import names of --compat before all others.
-    Raises InvalidSpec on another machine, which does not have them."""
+    """Put the import names of --compat before all others. Raises InvalidSpec for another machine, which
+    does not have them."""
     if o["compat"] is None:
         return
     if o["target"] != "local":

@@ -32,12 +32,12 @@ class Beside:
 
     @classmethod
     def of(cls, run: dict, attempt: int) -> Beside | None:
-        """None for a run on another machine."""
+        """The attempt of a run on this machine; None for a run on another machine."""
         return cls(run["folder"], attempt) if run.get("target") == "local" and run.get("folder") else None
 
     def makes_signal(self, key: int) -> bool | None:
-        """Does the run's terminal make a signal of this key, as it does at first,
-        or does the program want it for itself?"""
+        """True if the run's terminal turns this key into a signal, as by default; False if the program
+        handles the key itself."""
         try:
             fd = self._terminal()
         except OSError:
@@ -53,7 +53,7 @@ class Beside:
         return bool(settings[3] & termios.ISIG) and bytes([key]) in [settings[6][i] for i in SIGNAL_KEYS]
 
     def resuming(self) -> str | None:
-        """How far the attempt is on its way back to an image; None where it goes to none."""
+        """Progress of the attempt towards an image; None if it does not resume."""
         from stoker.base import reading
         from stoker.base.state import resuming
 
@@ -61,8 +61,8 @@ class Beside:
         return resuming(state.get("back"), self._attempt)
 
     def left_behind(self) -> list[str] | None:
-        """The names of the processes that are being ended after their first one;
-        None before that, and after."""
+        """Names of the processes that are being ended after the first process has ended; None at other
+        times."""
         if (
             not (self._folder / rundir.STATUS).exists()
             or (self._folder / rundir.EXIT).exists()

@@ -17,7 +17,7 @@ MOST = 64
 
 
 def check(o: Mapping[str, Any]) -> None:
-    """Raises InvalidSpec where another option makes no sense beside --rehearse."""
+    """Raises InvalidSpec if another option conflicts with --rehearse."""
     if o["rehearse"] is None:
         return
     reasons = {
@@ -42,7 +42,7 @@ def check(o: Mapping[str, Any]) -> None:
 
 
 def apply(o: Mapping[str, Any], spec: dict, env: dict[str, str]) -> None:
-    """Change the spec and the environment of a run that is to be a rehearsal."""
+    """Change the spec and the environment of a run to a rehearsal."""
     if o["rehearse"] is None:
         return
     env |= {RANKS: str(o["rehearse"]), FOLDER: spec["folder"]}
@@ -51,5 +51,5 @@ def apply(o: Mapping[str, Any], spec: dict, env: dict[str, str]) -> None:
 
 
 def is_one(client: Client, run: Mapping[str, Any]) -> bool:
-    """Was this run a rehearsal? It is never continued in place of the real one."""
+    """True if this run was a rehearsal. A rehearsal is never continued as the real run."""
     return RANKS in (client.show(run["id"]).get("env_names") or ())

@@ -21,12 +21,10 @@ CTRL_Z = 0x1A
 
 
 def die_of_interrupt(everybody: bool) -> None:
-    """End by SIGINT and not by a code, as python does:
-    only then a shell ends the loop or the script around us.
-
-    everybody: the shell of that script wants to have got it too. Ctrl-C gives it to the whole foreground
-        group, but a key that was handed on never became a signal here.
-    """
+    """End this process by SIGINT instead of an exit code, as Python does. Only then a shell ends the loop or
+    the script around it.
+    everybody: send SIGINT to the whole foreground group, because the shell of that script must also
+    receive it. The key was passed on to the run, so the terminal sent no signal."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
@@ -38,8 +36,8 @@ def die_of_interrupt(everybody: bool) -> None:
 
 
 class Terminal:
-    """The terminal behind a file descriptor. `raw()` and `restore()` may be called in any order and any
-    number of times."""
+    """The terminal of a file descriptor. `raw()` and `restore()` may be called in any order and any number
+    of times."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -47,7 +45,7 @@ class Terminal:
         self._watcher: _Watcher | None = None
 
     def size(self) -> tuple[int, int]:
-        """Rows and columns; (24, 80) where it does not know."""
+        """Rows and columns; (24, 80) if unknown."""
         with contextlib.suppress(OSError):
             columns, rows = os.get_terminal_size(self.fd)
             if rows and columns:
@@ -55,7 +53,7 @@ class Terminal:
         return 24, 80
 
     def foreground(self) -> bool:
-        """True if this process may read keys: it was not sent to the background by a shell."""
+        """True if this process may read keys, because it is not a background job of a shell."""
         try:
             return os.tcgetpgrp(self.fd) == os.getpgrp()
         except OSError as e:
@@ -63,7 +61,8 @@ class Terminal:
             return e.errno == errno.ENOTTY
 
     def raw(self) -> bool:
-        """Hand every key on untouched; False if that cannot be now (in the background, or gone)."""
+        """Switch the terminal to raw input; returns False if this is not possible now (in the background,
+        or gone)."""
         if not self.foreground():
             return False
         try:
@@ -74,21 +73,21 @@ class Terminal:
         return True
 
     def arm(self) -> None:
-        """Remember how the terminal is, and see to it that it is given back.
-        Before threads start, since it forks. Raises termios.error."""
+        """Remember the terminal settings, and make sure that they are restored at the end. Call this
+        before threads start, because it forks. Raises termios.error."""
         if self._saved is None:
             self._saved = termios.tcgetattr(self.fd)
             self._watcher = _Watcher.start(self.fd, self._saved, raw_of(self._saved))
             atexit.register(self.restore)
 
     def cooked(self) -> None:
-        """As it was found, for a while: `raw()` may follow."""
+        """Context with the original settings; `raw()` may follow."""
         if self._saved is not None:
             with _may_write(), contextlib.suppress(termios.error, OSError):
                 termios.tcsetattr(self.fd, termios.TCSADRAIN, self._saved)
 
     def restore(self) -> None:
-        """Give the terminal back as it was found. Harmless when it never was changed, or is gone."""
+        """Restore the original settings. Has no effect if the terminal was never changed, or is gone."""
         if self._saved is None:
             return
         self.cooked()
@@ -100,7 +99,7 @@ class Terminal:
 
 
 def raw_of(attributes: list) -> list:
-    """Terminal attributes with raw input; how output is processed, and everything else, stays."""
+    """Terminal attributes with raw input; output processing and everything else is unchanged."""
     iflag, oflag, cflag, lflag, ispeed, ospeed, cc = attributes
     iflag &= ~(
         termios.BRKINT
@@ -191,8 +190,8 @@ def _watch(fd: int, pipe: int, saved: list, raw: list) -> None:
 
 
 class Modes:
-    """The terminal modes a run switched on (other screen, hidden cursor, mouse, ...),
-    so that leaving it can undo them."""
+    """The terminal modes that a run switched on (alternate screen, hidden cursor, mouse, ...), so that a
+    detach can switch them off."""
 
     _mode = re.compile(rb"\x1b\[\?([\d;]+)([hl])")
 
@@ -211,6 +210,6 @@ class Modes:
                     self.changed[number] = on
 
     def undo(self) -> bytes:
-        """The bytes that put the terminal back."""
+        """The bytes that switch these modes off."""
         back = b"".join(b"\x1b[?" + number + (b"l" if on else b"h") for number, on in self.changed.items())
         return back + b"\x1b[0m" if back else b""

@@ -15,8 +15,7 @@ from stoker.cli import output
 
 
 def apply(o: Mapping[str, Any], spec: dict, env: dict[str, str]) -> list[str]:
-    """Put the settings that are kept for this script into the spec;
-    the lines that say so, none where there are none."""
+    """Add the stored settings of this script to the spec; returns lines that say so, or none."""
     where = home()
     if (
         o["no_settings"]

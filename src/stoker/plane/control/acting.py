@@ -28,7 +28,7 @@ LOOK_AFTER_ACT_S = 1.0  # when the watch stream should have told already
 
 
 class Acting:
-    """Carries out what was decided. The reconciler says who looks again, and when."""
+    """Carries out the actions of `lifecycle.decide`. The reconciler schedules the next look at a run."""
 
     _store: Store
     _targets: Targets

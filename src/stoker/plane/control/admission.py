@@ -19,14 +19,15 @@ HEAD = 32  # of each queue are looked at in one transaction
 
 
 class Admissions:
-    """Who may start, for the reconciler (`run`) and for a run that was submitted just now (`at_once`)."""
+    """Decides which runs may start, for the reconciler (`run`) and for a run that was just submitted
+    (`at_once`)."""
 
     def __init__(self, store: Store, targets: Targets) -> None:
         self._store, self._targets = store, targets
 
     def run(self) -> tuple[list[Run], list[str], bool]:
-        """The runs that were let in; the targets that must be asked what they have before GPUs can be handed
-        out; and whether a run waits for a GPU that only another look can find free."""
+        """Return the admitted runs; the targets whose capacity must be known before GPUs can be given out;
+        and whether a run waits for a GPU that only a new look at the machine can find free."""
         admitted: list[Run] = []
         unknown: list[str] = []
         later = False
@@ -50,8 +51,8 @@ class Admissions:
         return admitted, unknown, later
 
     def put_back(self, run: Run) -> None:
-        """Somebody outside of this store was quicker with its GPUs:
-        the run waits again, and the machine is asked who has which."""
+        """Another program took the GPUs first: the run waits again, and the machine is asked who uses
+        which GPU."""
         with contextlib.suppress(StokerError):
             self._targets.get(run.target).capacity(max_age_s=0.0)
         with self._store.write() as q:
@@ -83,11 +84,9 @@ class Admissions:
 def at_once(
     q: Queries, target: Target, *, gpus: int, slots: int, priority: int, ids: Sequence[str] = ()
 ) -> Admission:
-    """Whether a new run may start now, before all who wait:
-    only if nobody of its priority or above waits for the same.
-
-    "never" only where the machine's size is known.
-    """
+    """Whether a new run may start before all waiting runs: only if no run of the same or a higher priority
+    waits for the same resource.
+    "never" only if the size of the machine is known."""
     room = target.room(ask=False)
     counted = slots if room.slots is not None else 0
     if not gpus and not counted:
@@ -109,8 +108,8 @@ def at_once(
 
 
 def start_again(q: Queries, target: Target, run: Run) -> Run:
-    """An ended run on its way to its next attempt: at once, or in the queue.
-    It waits again for runs of its `after_any` that go on."""
+    """Start an ended run again: at once, or through the queue. It waits again for active runs of its
+    `after_any`."""
     admission = at_once(q, target, gpus=run.gpus, slots=run.slots, priority=run.priority)
     behind = q.not_ended(run.spec.after_any)
     yes = admission.verdict == "yes" and not behind
@@ -137,7 +136,7 @@ def start_again(q: Queries, target: Target, run: Run) -> Run:
 
 
 def waits_for(run: Run, target: Target | None, usage: Usage, others: str) -> str | None:
-    """Why a waiting run waits, in words that follow "waits for"."""
+    """What a waiting run waits for, in words that follow "waits for"."""
     if others:
         return others
     if target is None:

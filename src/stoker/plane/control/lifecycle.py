@@ -21,7 +21,7 @@ BACKOFF_MAX_S = 300.0
 
 
 class Seen(Protocol):
-    """What `decide` reads of an observation (backends/base.py)."""
+    """The fields of an observation (backends/base.py) that `decide` reads."""
 
     phase: str
     attempt: int | None
@@ -34,7 +34,7 @@ class Seen(Protocol):
 
 @dataclass(frozen=True)
 class Assumed:
-    """What must be there after our own step, so that nobody needs to look."""
+    """The expected result of Stoker's own step, so that no new observation is needed."""
 
     phase: str
     attempt: int | None = None
@@ -47,24 +47,20 @@ class Assumed:
 
 @dataclass(frozen=True)
 class Action:
-    """One step. `do`: "set" (only write the facts) · "stage" · "start" ·
-    "limits" · "stop" · "remove" (folder and row).
-
-    All of them may be done twice. `facts` are written to the row after the step succeeded.
-    """
+    """One step. `do`: "set" (only write the facts) · "stage" · "start" · "limits" · "stop" · "remove" (folder
+    and row).
+    All steps can be repeated. `facts` are written to the row after the step succeeded."""
 
     do: str
     facts: dict = field(default_factory=dict)
 
 
 def decide(run: Run, seen: Seen | None, now: float, mine: str = "") -> list[Action]:
-    """What to do about a run, given what was seen of it just now (None:
-    its machine could not be reached). `mine`: id of our state folder;
-    a run that another one has taken over is followed, and nothing is done to it.
-
-    An observation may be a little old: an attempt that is older than the wanted one never ends the run, and
-    no state is left backwards.
-    """
+    """Decide what to do about a run, given its newest observation (None: its machine could not be reached).
+    `mine`: id of this state folder; a run that another state folder has taken over is observed, and not
+    changed.
+    An observation may be slightly old. So an older attempt never ends the run, and the state never goes
+    back."""
     owner = getattr(seen, "owner", None) or {}
     if mine and owner.get("id", mine) != mine:
         return _taken_over(run, seen, now, str(owner.get("hint") or owner["id"]))
@@ -97,9 +93,8 @@ def _taken_over(run: Run, seen: Seen, now: float, by: str) -> list[Action]:
 
 
 def overtaken(run: Run, seen: object) -> bool:
-    """Whether an observation that is older than our own last step may be wrong by now:
-    that step may have begun the wanted attempt, and a run that is taken for one that never began would go on
-    with nobody to look after it."""
+    """True if an observation that is older than Stoker's own last step may be outdated. That step may have
+    started the attempt, and a run that wrongly counts as never started would continue unobserved."""
     phase, attempt = getattr(seen, "phase", None), getattr(seen, "attempt", None) or 0
     return (
         phase in UNSURE
@@ -109,8 +104,8 @@ def overtaken(run: Run, seen: object) -> bool:
 
 
 def stop_order(run: Run, seen: object) -> tuple:
-    """What `Backend.stop` is given besides run and grace.
-    To stop an unseen run by force is the user's word that its machine is gone."""
+    """Arguments of `Backend.stop` besides run and grace. If a user stops an unseen run by force, this
+    states that its machine is gone."""
     if run.wish == WISH_RUN:
         return ("agent_lost",)
     return (
@@ -301,7 +296,7 @@ def _set(run: Run, **facts: object) -> list[Action]:
 
 
 def evidence_of(exit_: dict) -> dict:
-    """What an exit.json says about the why, in one dict."""
+    """The evidence in an exit.json, as one dict."""
     extra = {k: exit_[k] for k in ("signal_name", "code", "leftovers", "gaps") if exit_.get(k)}
     if known_reason(exit_.get("reason")) == UNKNOWN:
         extra["reason_told"] = exit_["reason"]
@@ -309,7 +304,7 @@ def evidence_of(exit_: dict) -> dict:
 
 
 def exit_code(exit_: dict) -> int | None:
-    """The code as a shell would give it: 128 and the signal's number for a killed process."""
+    """The exit code as a shell reports it: 128 + signal number for a killed process."""
     if exit_.get("code") is not None:
         return int(exit_["code"])
     return 128 + int(exit_["signal"]) if exit_.get("signal") else None

@@ -18,7 +18,7 @@ PREFIX = "queue-note/"
 
 
 class QueueNotes:
-    """May be used from any thread."""
+    """Tells machines with an `off` command how many runs wait for them. Any thread may use it."""
 
     def __init__(self, store: Store, targets: Targets) -> None:
         self._store, self._targets = store, targets
@@ -28,8 +28,8 @@ class QueueNotes:
         self._pauses: dict[str, float] = {}
 
     def due(self) -> list[str]:
-        """The machines that are to be told something else than they know;
-        each is the caller's until it has called `tell`."""
+        """Machines whose known number of waiting runs is outdated. Each belongs to the caller until the
+        caller has called `tell`."""
         with self._store.read() as q:
             told, waiting, coming = q.metas_under(PREFIX), q.waiting_for(), q.coming_to()
         known = {key.removeprefix(PREFIX): int(count) for key, count in told.items()}
@@ -46,7 +46,7 @@ class QueueNotes:
         return free
 
     def tell(self, name: str) -> None:
-        """Say how many runs wait now. Raises StokerError."""
+        """Report the number of waiting runs to the machine. Raises StokerError."""
         try:
             with self._store.read() as q:
                 count = q.waiting_for().get(name, 0) or q.coming_to().get(name, 0)
@@ -60,7 +60,7 @@ class QueueNotes:
                 self._asked.discard(name)
 
     def pause(self, name: str, seconds: float) -> None:
-        """The machine did not answer: it is not told again before."""
+        """The machine did not answer: wait before the next report."""
         with self._lock:
             self._pauses[name] = time.monotonic() + seconds
 

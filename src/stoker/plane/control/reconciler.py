@@ -45,8 +45,8 @@ QUEUE = ""  # stands for the queue where else the id of a run stands
 
 
 class Reconciler(Acting):
-    """Brings facts to wishes. `start` it once; `wake` it when a wish was committed;
-    `close` leaves every run going."""
+    """Carries out the requests in the store. Call `start` once, and `wake` after each committed request.
+    `close` does not end runs."""
 
     def __init__(
         self, store: Store, targets: Targets, spool: Spool, *, now: Callable[[], float] = time.time
@@ -85,7 +85,7 @@ class Reconciler(Acting):
     # ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Take every run into care that the store knows as live, and begin."""
+        """Begin to observe every active run in the store."""
         with self._store.read() as q:
             care = q.in_care()
         with self._wake:
@@ -95,7 +95,7 @@ class Reconciler(Acting):
         self._thread.start()
 
     def wake(self, run_id: str, target: str, *, fresh: bool = False) -> None:
-        """A wish about this run was committed. `fresh`: its machine cannot have heard of it yet."""
+        """A request about this run was committed. `fresh`: its machine cannot know the run yet."""
         with self._wake:
             self._care[run_id] = target
             self._woken[run_id] = self._woken.get(run_id, 0) + 1
@@ -106,22 +106,22 @@ class Reconciler(Acting):
             self._wake.notify()
 
     def admit(self) -> None:
-        """A run waits for its turn, or something became free."""
+        """A run waits for resources, or resources became free."""
         with self._wake:
             self._admit = True
             self._wake.notify()
 
     def seen(self, run_id: str) -> Observation | None:
-        """The newest observation of a live run."""
+        """The newest observation of an active run."""
         with self._wake:
             return self._seen.get(run_id)
 
     def find_again(self, target: str) -> None:
-        """The database was lost: take into care what lives on this machine and is ours."""
+        """After the loss of the database: find the active runs of this state folder on this machine."""
         self._give(target, self._adopt_all, target)
 
     def close(self) -> None:
-        """End the loop, the workers and the watch streams. Runs are left alone."""
+        """End the loop, the worker threads and the watch streams. Runs continue."""
         with self._wake:
             self._closed = True
             watches, self._watches = list(self._watches.values()), {}

@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 
 def recover(q: Queries, roots: dict[str, Path], spool: Path) -> list[Run]:
-    """Write a row for each run folder that can be read; the runs. `roots`:
-    target on this machine -> the folder that holds runs/."""
+    """Write a row for each readable run folder; returns the runs. `roots`: target on this machine -> the
+    folder that contains runs/."""
     found: dict[str, Run] = {}
     for target, root in roots.items():
         for folder in _folders(root / "runs"):
@@ -47,8 +47,8 @@ def recover(q: Queries, roots: dict[str, Path], spool: Path) -> list[Run]:
 
 
 def found_far(target: Target, seen: Observation) -> Run | None:
-    """A run that lives on another machine, if it was put there under this target's name;
-    None for other people's."""
+    """A run that is active on another machine, if it was started there under this target's name; None for
+    runs of other users."""
     if not target.is_ours(seen):
         return None
     run = described(target, seen)
@@ -56,8 +56,7 @@ def found_far(target: Target, seen: Observation) -> Run | None:
 
 
 def described(target: Target, seen: Observation) -> Run | None:
-    """A run on another machine as a row, whosever it is;
-    None for one that cannot be read or has not begun."""
+    """A run on another machine as a row, whoever owns it; None if it cannot be read or has not begun."""
     try:
         folder = RunFolder.ask(target.backend, seen.id, [whole(rundir.SPEC), whole(rundir.LIMITS)])
         spec, limits = (
@@ -79,7 +78,7 @@ def described(target: Target, seen: Observation) -> Run | None:
 
 
 def insert_named(q: Queries, run: Run) -> None:
-    """Write the row, under another name where its own is taken."""
+    """Write the row, with another name if its name is already used."""
     name, number = run.name, 1
     while q.by_name(name):
         number += 1

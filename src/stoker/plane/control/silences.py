@@ -10,13 +10,13 @@ PREFIX = "silent/"
 
 
 def silent_before(store: Store) -> dict[str, float]:
-    """Machine -> since when (Unix seconds), of those that did not answer the last server."""
+    """Machines that did not answer the previous server -> since when (Unix seconds)."""
     with store.read() as q:
         return {key.removeprefix(PREFIX): float(since) for key, since in q.metas_under(PREFIX).items()}
 
 
 def keep_silence(store: Store, name: str, reach: Reach) -> None:
-    """Write down what is true of this machine now. Raises StokerError."""
+    """Store whether this machine answers. Raises StokerError."""
     with store.write() as q:
         silence = reach.silence(name)
         q.set_meta(f"{PREFIX}{name}", repr(silence.since) if silence else None)

@@ -23,7 +23,7 @@ _BUILDING = ".building-"
 
 
 class Spool:
-    """One folder a run, named by its id. What nobody knows and is older than a minute is swept."""
+    """One folder per run, named by its id. Folders of unknown runs are deleted after one minute."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -31,12 +31,13 @@ class Spool:
         self._lock = threading.Lock()
 
     def path(self, run_id: str) -> Path:
-        """Where the run's folder is while it waits here."""
+        """Path of the run's folder while the run waits here."""
         return self.folder / run_id
 
     @contextlib.contextmanager
     def build(self, run_id: str) -> Iterator[Path]:
-        """A folder to fill; it takes its place, on disk, when the block ends well."""
+        """Context with an empty folder to fill. If the block succeeds, the folder is synced and gets its
+        final name."""
         temp = self.folder / f"{_BUILDING}{run_id}"
         with self._lock:
             self._building.add(run_id)
@@ -61,12 +62,12 @@ class Spool:
         return self.path(run_id).is_dir()
 
     def remove(self, run_id: str) -> None:
-        """Drop what is left of a run here."""
+        """Delete the folder of a run."""
         clear(self.folder, run_id)
 
     def sweep(self, known: Callable[[], set[str]], now: float | None = None) -> list[str]:
-        """Remove folders that belong to no run: a kill between folder and row leaves one.
-        The names of those removed."""
+        """Delete folders that belong to no run (left by a kill between folder and row). Returns their
+        names."""
         now = time.time() if now is None else now
         old = []
         for entry in os.scandir(self.folder):
@@ -86,8 +87,8 @@ class Spool:
 
 
 def fill(folder: Path, spec: Spec, limits: Limits, env: dict[str, str], stdin: bytes | None) -> None:
-    """Write what was asked into a run folder that nobody reads yet:
-    spec.json, limits.json, env (0600), stdin. On disk when it returns."""
+    """Write the request into a run folder that nobody reads yet: spec.json, limits.json, env (0600),
+    stdin. Synced when it returns."""
     files = {
         rundir.SPEC: _json(spec.to_json()),
         rundir.LIMITS: _json(limits.to_json()),
@@ -110,7 +111,7 @@ def _json(body: dict) -> bytes:
 
 @contextlib.contextmanager
 def said_when_full(place: Path) -> Iterator[None]:
-    """Turns a full or failing disk into one clear sentence."""
+    """Context that converts a full or failing disk to one clear sentence."""
     try:
         yield
     except StokerError:

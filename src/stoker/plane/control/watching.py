@@ -27,7 +27,7 @@ NONSENSE = (ValueError, KeyError, TypeError, RecursionError)  # of reading what 
 
 
 def first_lines(stream: Stream, quiet_s: float = 2.0) -> Iterator[Observation]:
-    """What a fresh stream says at once: all that lives there, until it is silent for `quiet_s`."""
+    """The first lines of a new stream: all active runs there, until no line came for `quiet_s`."""
     rest, first, left = b"", 30.0, ANSWER_MAX  # the connection may take its time
     while (
         left > 0 and select.select([stream.stdout], [], [], first)[0] and (data := stream.stdout.read(65536))
@@ -41,7 +41,7 @@ def first_lines(stream: Stream, quiet_s: float = 2.0) -> Iterator[Observation]:
 
 
 class Watch:
-    """`told(target, observation)` is called for each line, from a thread of its own."""
+    """Calls `told(target, observation)` for each line, in its own thread."""
 
     def __init__(self, name: str, targets: Targets, told: Callable[[str, Observation], None]) -> None:
         self.idle_since: float | None = None  # kept by the reconciler: since when nobody needs it
@@ -54,15 +54,15 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name=f"watch-{name}", daemon=True)
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Begin to read."""
         self._thread.start()
 
     def hurry(self) -> None:
-        """The machine answers again: no pause before the next try."""
+        """The machine answers again: try again without a pause."""
         self._hurry.set()
 
     def close(self) -> None:
-        """Stop listening; the stream's process is gone when this returns."""
+        """Stop reading; when this returns, the process of the stream has ended."""
         self._closed.set()
         self._hurry.set()
         with self._lock:

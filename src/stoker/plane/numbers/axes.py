@@ -16,7 +16,7 @@ PARALLEL_MAX = 3  # values of one step that are told apart
 
 @dataclass(slots=True)
 class Place:
-    """What one line knows of where it is. near: from the lines before it."""
+    """Position information on one line. near: from the lines before it."""
 
     step: float | None = None
     step_name: str = ""
@@ -31,8 +31,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """at: for each place its position, or None for one that is left out. part:
-    which of several series each belongs to."""
+    """at: position of each place, or None for a place without a position. part: the series that each place
+    belongs to."""
 
     name: str
     at: list[float]
@@ -40,8 +40,8 @@ class Axis:
 
 
 def choose(places: Sequence[Place], drawn: bool) -> Axis:
-    """The first axis that fits. drawn: the lines are frames of one another,
-    and the last of one position counts."""
+    """Return the first axis that fits. drawn: the lines are frames of a progress bar, and the last frame
+    of a position counts."""
     for name, values in _candidates(places, drawn):
         if all(value is not None for value in values):
             parts = _parts(values, places, drawn, name)

@@ -28,8 +28,8 @@ _RESULTS = (".json", ".txt")  # a new one is rather written by a run than code: 
 
 
 class Recorded:
-    """What one run's record says of its code. read:
-    the first bytes of a file of the run folder, None where it is missing."""
+    """The recorded code of one run. read: returns the first bytes of a file of the run folder, None if it
+    is missing."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Recorded:
         self._read = read
 
     def text(self, path: str, deadline: float) -> bytes | None:
-        """The content that the file had, by its hash; None where it cannot be found any more."""
+        """The recorded content of a file, found by its hash; None if it cannot be found."""
         for found in self._candidates(path, deadline):
             if found is not None and hashlib.sha256(found).hexdigest() == self.hashes.get(path):
                 return found
@@ -107,7 +107,7 @@ def _first_bytes(path: Path) -> bytes | None:
 
 
 def patches(diff: bytes) -> dict[str, bytes]:
-    """Path -> its part of a patch. Parts whose path is quoted are left out."""
+    """Path -> its part of a patch. Skips parts with a quoted path."""
     found: dict[str, bytes] = {}
     for part in re.split(rb"(?m)^(?=diff --git a/)", diff):
         name = re.search(rb"(?m)^\+\+\+ b/([^\n\t]+)", part)
@@ -117,7 +117,7 @@ def patches(diff: bytes) -> dict[str, bytes]:
 
 
 def patched(base: bytes, patch: bytes) -> bytes | None:
-    """The base with the hunks of one file applied; None where they do not fit."""
+    """The base text after applying the hunks of one file; None if they do not fit."""
     lines = _lines(base)
     made: list[bytes] = []
     at, seen = 0, False
@@ -146,11 +146,9 @@ def _lines(data: bytes) -> list[bytes]:
 
 
 def between(first: Recorded, second: Recorded, names: Sequence[str]) -> dict:
-    """`{"files": [{"path", "change", "diff"}], "notes": [text]}`. change:
-    "changed", "added" or "removed" from the first to the second.
-
-    diff: a unified diff, None where a text cannot be found again.
-    """
+    """`{"files": [{"path", "change", "diff"}], "notes": [text]}`. change: "changed", "added" or "removed",
+    from the first to the second.
+    diff: a unified diff, None if a text cannot be found."""
     deadline = time.monotonic() + GIT_S
     notes = [
         f"{name}: no code was recorded."

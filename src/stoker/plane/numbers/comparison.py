@@ -13,8 +13,8 @@ from stoker.plane.numbers.reader import Numbers
 
 
 def asked(command: Sequence[str], numbers: Numbers) -> dict[str, object]:
-    """The parameters of a run. What the script told a library, or parsed, counts more than the words of its
-    command line, which a parser of all of them replaces: it knows that `-e 5` is `epochs`."""
+    """Parameters of a run. Parameters that a library or a parser reported take priority over the words of
+    the command line: a parser of the whole command line knows that `-e 5` means `epochs`."""
     found = {} if numbers.parameters.keys() & parameters.PARSERS else parameters.of_command(command)
     for told_ in numbers.parameters.values():
         found |= parameters.kept(told_)
@@ -22,8 +22,8 @@ def asked(command: Sequence[str], numbers: Numbers) -> dict[str, object]:
 
 
 def metrics(curves: Sequence[Curve], results: Mapping[str, float]) -> dict[str, dict]:
-    """Name -> `{"last", "best", "better", "source", "axis", "unit", "count", "metric"}`.
-    Best and last are `[position, value]`; no best where nobody can say which value that is."""
+    """Name -> `{"last", "best", "better", "source", "axis", "unit", "count", "metric"}`. Best and last are
+    `[position, value]`; no best if it is not known whether small or large values are better."""
     found: dict[str, dict] = {}
     for curve in curves:
         if curve.name in found:
@@ -56,8 +56,8 @@ def metrics(curves: Sequence[Curve], results: Mapping[str, float]) -> dict[str, 
 
 
 def compare(runs: Sequence[dict]) -> dict:
-    """runs: `{"name", "parameters", "metrics", "code", "environment", ...}`.
-    Adds what differs, and the groups of repetitions."""
+    """runs: `{"name", "parameters", "metrics", "code", "environment", ...}`. Adds the differences, and the
+    groups of repetitions."""
     names = list(dict.fromkeys(name for run in runs for name in run["parameters"]))
     differ = [name for name in names if len({_plain(run["parameters"].get(name)) for run in runs}) > 1]
     environments = {name: [run["environment"].get(name) for run in runs]
@@ -94,7 +94,7 @@ def _plain(value: object) -> str:
 
 
 def rank(name: str) -> int:
-    """What a person looks at first: validation before training, known metrics before others."""
+    """Sort key for metrics: validation before training, known metrics before others."""
     split = words.key(name)[0]
     return (0 if split in ("val", "eval", "dev", "test") else 1 if split is None else 2) + (
         0 if words.better(name) else 3
@@ -102,9 +102,8 @@ def rank(name: str) -> int:
 
 
 def groups(runs: Sequence[dict], by: Sequence[str]) -> list[dict]:
-    """Runs of the same parameters but for the seed:
-    the mean and the spread (standard deviation) of the best of each metric.
-    Empty where no two runs are repetitions."""
+    """Groups of runs whose parameters differ only in the seed, with mean and spread (standard deviation)
+    of the best value of each metric. Empty if no two runs form a group."""
     found: dict[tuple, list[dict]] = {}
     for run in runs:
         found.setdefault(tuple(_plain(run["parameters"].get(name)) for name in by), []).append(run)
@@ -142,7 +141,7 @@ def _value(run: dict, name: str) -> float | None:
 
 
 def verdict(found: Sequence[dict], metric: str) -> str | None:
-    """One sentence about the two best groups of a metric; None where there is nothing to say."""
+    """One sentence about the two best groups of a metric; None if there is nothing to compare."""
     known = [(group, group["metrics"][metric]) for group in found if metric in group["metrics"]]
     if len(known) < 2 or known[0][1]["better"] is None:
         return None

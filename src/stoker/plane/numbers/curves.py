@@ -17,8 +17,8 @@ Point = tuple[float, float, float | None]  # position, value, Unix time
 
 @dataclass(slots=True)
 class Curve:
-    """One series. source: which library or log told it. axis: what its positions count. sample:
-    a printed line that it was read from."""
+    """One series. source: the library or log that it comes from. axis: the unit of its positions. sample:
+    an example of its printed lines."""
 
     name: str
     source: str
@@ -34,7 +34,7 @@ class Curve:
     _dropped: int = 0
 
     def add(self, at: float, value: float, time: float | None) -> None:
-        """One point more. Of very many points most are let go; the extremes stay."""
+        """Add one point. A very long curve drops points, but keeps the extreme values."""
         if self._nth:
             self._nth.append(self.count)
         self._at.append(at)
@@ -44,7 +44,7 @@ class Curve:
             self.thinned(HELD_MAX // 2)
 
     def thinned(self, most: int) -> None:
-        """Let points go until about so many are left; the extremes stay."""
+        """Drop points until about this many are left; keeps the extreme values."""
         chosen = thin(self._value, most, self._nth)
         if len(chosen) == len(self):
             return
@@ -56,11 +56,12 @@ class Curve:
             setattr(self, name, array("d", (own[i] for i in chosen)))
 
     def packed(self) -> tuple[int, list[array]]:
-        """(points that were let go, arrays), for `unpacked`."""
+        """(number of dropped points, arrays), for `unpacked`."""
         return self._dropped, [getattr(self, name) for name in ARRAYS]
 
     def unpacked(self, dropped: int, arrays: Sequence[array]) -> Curve:
-        """Itself, with the points of `packed`. Raises ValueError where these are not of one length."""
+        """Return self, with the points of `packed`. Raises ValueError if the arrays have different
+        lengths."""
         self._dropped = dropped
         self._at, self._value, self._time, self._nth = arrays
         if len({len(self._at), len(self._value), len(self._time), len(self._nth) or len(self)}) > 1 or bool(
@@ -73,32 +74,32 @@ class Curve:
 
     @property
     def count(self) -> int:
-        """How many points there were."""
+        """Number of points before any were dropped."""
         return len(self) + self._dropped
 
     def __len__(self) -> int:
         return len(self._at)
 
     def points(self, most: int | None = None) -> Iterator[Point]:
-        """All of them, or at most about so many: of each part the first, the last and the extremes."""
+        """All points, or at most about this many: of each part the first, the last and the extreme values."""
         for i in range(len(self)) if most is None else thin(self._value, most, self._nth):
             time = self._time[i]
             yield self._at[i], self._value[i], None if math.isnan(time) else time
 
     def before(self, position: float) -> int:
-        """How many points come before the first one at or after a position."""
+        """Number of points before the first point at or after a position."""
         return next((i for i, at in enumerate(self._at) if at >= position), len(self))
 
     def ends(self) -> float | None:
-        """The time of its last point."""
+        """Time of the last point."""
         return None if not len(self) or math.isnan(self._time[-1]) else self._time[-1]
 
     def renamed(self, name: str) -> Curve:
-        """The same points under another name."""
+        """A curve with the same points and another name."""
         return self if name == self.name else replace(self, name=name)
 
     def joined(self, later: Curve) -> Curve:
-        """With what a later attempt told: from its first position on only that counts."""
+        """This curve, replaced by a later attempt's curve from the first position of that curve on."""
         whole = Curve(self.name, self.source, later.axis, later.unit, later.sample)
         upto = self.before(min(later._at)) if len(later) else len(self)
         for name in ("_at", "_value", "_time"):
@@ -114,8 +115,8 @@ class Curve:
         return self._nth[:] if self._nth else array("d", range(len(self)))
 
     def facts(self) -> dict:
-        """`{"count", "first", "last", "min", "max"}`;
-        the last four are points, None where no value is finite."""
+        """`{"count", "first", "last", "min", "max"}`; the last four are points, or None if no value is
+        finite."""
         ends = {"first": 0, "last": len(self) - 1} if len(self) else {}
         lowest, highest, _ = _extremes(self._value, 0, len(self))
         extremes = {"min": lowest, "max": highest} if lowest is not None else {}
@@ -125,10 +126,9 @@ class Curve:
 
 
 def thin(values: Sequence[float], most: int, numbers: Sequence[float] = ()) -> list[int]:
-    """The indices of at most about `most` values:
-    of equal parts the first, the smallest, the largest, the last, and the first that is not finite.
-    numbers: where values were let go before, the number of each among all,
-    so that parts are equal among all."""
+    """Indices of at most about `most` values: of equal parts the first, the smallest, the largest, the
+    last, and the first that is not finite. numbers: if values were dropped before, the original number of
+    each value, so that the parts are equal in the original numbering."""
     count = len(values)
     if count <= most:
         return list(range(count))
@@ -159,12 +159,12 @@ def _extremes(values: Sequence[float], begin: int, end: int) -> tuple[int | None
 
 
 def told(value: float) -> float | str:
-    """A value for JSON, which has no words for these: "nan", "inf", "-inf"."""
+    """A value for JSON, which cannot represent these: "nan", "inf", "-inf"."""
     return value if math.isfinite(value) else str(value)
 
 
 def join(attempts: Sequence[Sequence[Curve]]) -> list[Curve]:
-    """The curves of all attempts, in order: of what was told twice the later attempt counts, step by step."""
+    """Join the curves of all attempts, in order. For steps that appear twice, the later attempt counts."""
     whole: dict[tuple[str, str], Curve] = {}
     for curves in attempts:
         for curve in curves:

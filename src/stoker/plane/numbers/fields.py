@@ -66,7 +66,7 @@ _STEPS_OF = re.compile(r"^\s*\[\s*(\d+)\s*,\s*(\d+)\s*\]")
 
 @dataclass(slots=True)  # not frozen, which would make each of very many slower; nobody changes one
 class Value:
-    """One number with its name. second: the mean behind it in parentheses, or after a slash."""
+    """One number with its name. second: the mean after it, in parentheses or after a slash."""
 
     name: str
     value: float
@@ -76,7 +76,7 @@ class Value:
 
 @dataclass(slots=True)
 class Line:
-    """What a line says. place, of: the position within an epoch (or in all), as in `[40/200]`."""
+    """The content of a line. place, of: the position within an epoch (or in total), as in `[40/200]`."""
 
     values: list[Value] = field(default_factory=list)
     step: float | None = None
@@ -93,7 +93,7 @@ class Line:
 
 
 def read(text: str) -> Line | None:
-    """The line, or None where it has no number or is known to tell nothing new."""
+    """Parse a line; None if it has no number or only repeats earlier values."""
     if not _DIGIT.search(text) and not _NOT_FINITE.search(text):
         return None
     body, rank = without_prefix(text)
@@ -110,7 +110,7 @@ def read(text: str) -> Line | None:
 
 @lru_cache(maxsize=4)  # a line is asked about twice: as a row of a table, and as a text
 def without_prefix(text: str) -> tuple[str, int | None]:
-    """The text without stamps, logger and rank; the rank."""
+    """The text without time stamps, logger and rank; and the rank."""
     rank = None
     for _ in range(8):
         match = _STAMPS.match(text)

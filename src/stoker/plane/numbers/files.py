@@ -41,7 +41,7 @@ _OWN = ("step", "epoch", "at", "begin", "pid")
 
 @dataclass(slots=True)
 class Life:
-    """One process, from its begin: a process that starts itself again, for a resume, is another life."""
+    """One process, from its start. A process that executes itself again for a resume begins another life."""
 
     rank: int = 0
     began: float = 0.0
@@ -49,9 +49,10 @@ class Life:
 
 
 class File:
-    """One file that grows. `read` takes what is new. kept: where the index of a large file is kept, if it is.
-    all_points: hold as many points of each curve as a curve can hold, however many curves there are;
-    no index is used."""
+    """One growing file; `read` reads only what is new. kept: where the index of a large file is stored, if it
+    is.
+    all_points: keep as many points per curve as a curve can hold, for any number of curves; no index is
+    used."""
 
     def __init__(
         self, path: Path, source: str, begin: int = 0, *, kept: Path | None = None, all_points: bool = False
@@ -70,7 +71,7 @@ class File:
         self.pictures: dict[tuple, dict] = {}
 
     def read(self) -> list[Curve]:
-        """The curves so far. A file that is missing has none; a torn last line is read when it is whole."""
+        """The curves so far. A missing file has none; an incomplete last line is read later."""
         if self._kept is not None and not self._offset:
             self._load(self._kept)
         for told in _parsed(self._new_lines()):
@@ -84,7 +85,7 @@ class File:
         return self._chosen()
 
     def end(self) -> None:
-        """Nothing more is written into the file, and all of it was read: an index of it tells all."""
+        """The file is complete and was read completely, so its index contains everything."""
         if self._kept is not None and self._indexed < self._offset and self._offset >= INDEXED:
             self._save(self._kept)
 

@@ -37,8 +37,8 @@ _DIRECTIONS = {"min": "minimize", "max": "maximize"}
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """metric: its name. better: "min" or "max". after:
-    how many values a run has before it is judged. runs: ids."""
+    """metric: its name. better: "min" or "max". after: number of values before the first comparison. runs:
+    ids."""
 
     metric: str
     better: str
@@ -47,8 +47,8 @@ class Asked:
 
 
 def read(metric: str, after: int, runs: Sequence[str]) -> Asked:
-    """`val_loss`, or `reward:max`. Raises InvalidSpec where nobody can say which value is better,
-    and without Optuna."""
+    """Parse `val_loss` or `reward:max`. Raises InvalidSpec if the better direction is not known, or if
+    Optuna is missing."""
     name, _, given = metric.rpartition(":")
     if not name or given not in _DIRECTIONS:
         name, given = metric, ""
@@ -59,7 +59,7 @@ def read(metric: str, after: int, runs: Sequence[str]) -> Asked:
             hint="--halve val_loss",
         )
     if better is None:
-        raise InvalidSpec(f"Is a small or a large {name!r} better? The name does not say.",
+        raise InvalidSpec(f"The name {name!r} does not say whether a small or a large value is better.",
                           hint=f"--halve {name}:min   or   --halve {name}:max")
     _optuna()
     return Asked(metric=name, better=better, after=after, runs=tuple(runs))
@@ -78,7 +78,7 @@ def _optuna() -> object:
 
 
 class Judge:
-    """Says which runs of one sweep to end. The same values in the same order give the same answers."""
+    """Decides which runs of one sweep to end. The same values in the same order give the same decisions."""
 
     def __init__(self, asked: Asked) -> None:
         """Raises InvalidSpec."""
@@ -92,8 +92,8 @@ class Judge:
     def judge(
         self, curves: dict[str, Sequence[tuple[float, float | None]]]
     ) -> Iterator[tuple[str, int, float]]:
-        """curves: run -> its values so far, each with its time.
-        Yields each run to end, with the number and the value that decided."""
+        """curves: run -> its values so far, each with its time. Yields each run to end, with the number of
+        the value and the value that decided."""
         new = [
             (when or 0.0, run, n, value)
             for run, points in curves.items()
@@ -113,8 +113,8 @@ class Judge:
 
 
 class Halver:
-    """Looks at the sweeps that are halved, in a thread of its own. The store keeps what was asked:
-    the next server goes on with it."""
+    """Checks the sweeps with --halve, in its own thread. The requests are in the store, so the next server
+    continues them."""
 
     def __init__(
         self, store: Store, numbers: Callable[[Run], Numbers], stop: Callable[[str], object]
@@ -127,7 +127,7 @@ class Halver:
         self._sweeps: dict[str, Asked] = {}
 
     def start(self) -> None:
-        """Go on with what was asked of earlier servers."""
+        """Continue the requests of earlier servers."""
         with self._store.read() as q:
             self._sweeps = {
                 key.removeprefix(_KEY): Asked(**json.loads(text)) for key, text in q.metas_under(_KEY).items()
@@ -135,15 +135,14 @@ class Halver:
         self._thread.start()
 
     def close(self) -> None:
-        """End the looking; runs go on."""
+        """Stop the checks; runs continue."""
         self._closed = True
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(5)
 
     def halve(self, sweep: str, metric: str, after: int, runs: Sequence[str]) -> dict:
-        """End the worst of these runs early. Without runs only what is asked is checked.
-        Raises InvalidSpec."""
+        """End the worst of these runs early. Without runs, only checks the request. Raises InvalidSpec."""
         asked = read(metric, after, runs)
         told = {
             "metric": asked.metric,
@@ -214,8 +213,8 @@ class Halver:
 
 
 def values_of(numbers: Numbers, metric: str) -> list[tuple[float, float | None]]:
-    """The values of a metric, and their times:
-    of several that a name without a split means, validation before training."""
+    """Values of a metric, and their times. If a name without a split means several curves, validation
+    comes before training."""
     found: list[Curve] = sorted(chosen(numbers.curves, [metric]), key=lambda curve: (
         curve.name.lower() != metric.lower(), comparison.rank(curve.name)))
     return (

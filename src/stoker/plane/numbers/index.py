@@ -25,8 +25,8 @@ SIZE_MAX = 512 << 20
 
 
 def save(path: Path, source: Path, offset: int, told: dict, arrays: Sequence[array]) -> None:
-    """Keep `told` (JSON) and the arrays of doubles, made of the first `offset` bytes of `source`.
-    An error of the disk is no error: then nothing is kept."""
+    """Store `told` (JSON) and arrays of doubles for the first `offset` bytes of `source`. If the disk has
+    an error, nothing is stored and no error is raised."""
     with contextlib.suppress(OSError, reading.Broken):
         checksum = 0
         for each in arrays:
@@ -57,8 +57,7 @@ def save(path: Path, source: Path, offset: int, told: dict, arrays: Sequence[arr
 
 
 def load(path: Path, source: Path) -> tuple[int, dict, Iterator[array]] | None:
-    """(offset, told, arrays) as they were given to `save`;
-    None where there is no index that fits the file `source` as it is now."""
+    """(offset, told, arrays) as passed to `save`; None if no index fits the present file `source`."""
     try:
         with open(reading.open_regular(os.fspath(path)), "rb") as f:
             if os.fstat(f.fileno()).st_size > SIZE_MAX:

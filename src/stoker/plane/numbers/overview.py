@@ -37,16 +37,16 @@ NOW = 3  # metrics that a list shows
 
 
 class Overview:
-    """The numbers of the runs of one server. May be asked by several threads."""
+    """The numbers of all runs of one server. Several threads may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: OrderedDict[str, tuple[Reader, threading.Lock]] = OrderedDict()
 
     def read(self, run: Run, target: Target, points: int = 0) -> Numbers:
-        """All numbers of a run. points: how many of each curve are wanted;
-        where fewer are held, the files are read once more.
-        Raises TargetError where its machine does not answer."""
+        """All numbers of a run. points: number of points wanted per curve; if fewer are in memory, the files
+        are read again.
+        Raises TargetError if the machine does not answer."""
         attempts = range(1, begun(run) + 1)
         if not target.here:
             with fetched(run, target, attempts) as (folder, notes):
@@ -69,8 +69,8 @@ class Overview:
             return held
 
     def compare(self, runs: Sequence[tuple[Run, dict, Target]], code_too: bool = False) -> dict:
-        """Runs (each with its run object and target) side by side. code_too:
-        with `code_diff` of exactly two. Raises InvalidSpec."""
+        """Compare runs (each with its run object and target). code_too: adds `code_diff`, for exactly two
+        runs. Raises InvalidSpec."""
         if code_too and len(runs) != 2:
             raise InvalidSpec(
                 "The code of exactly two runs can be compared.", hint="stoker compare RUN RUN-2 --diff"
@@ -84,8 +84,8 @@ class Overview:
         return found
 
     def table(self, run: Run, target: Target) -> dict | None:
-        """What `show` says: `{"now", "metrics", "pictures"}`. None on another machine;
-        no metrics where the logs are long."""
+        """The numbers for `show`: `{"now", "metrics", "pictures"}`. None for another machine; no metrics
+        if the logs are long."""
         if not target.here or not begun(run):
             return None
         folder = Path(target.run_folder(run.id))
@@ -107,8 +107,8 @@ class Overview:
 
 
 def in_lists(runs: Sequence[Run], targets: Sequence[Target | None]) -> Iterator[dict]:
-    """How far each run is: `progress`, and `numbers`, its last values (see `last_values`);
-    None where that is not known."""
+    """Progress of each run: `progress`, and `numbers`, its last values (see `last_values`); None if not
+    known."""
     left = LISTED
     for run, target in zip(runs, targets, strict=True):
         numbers = None
@@ -119,7 +119,7 @@ def in_lists(runs: Sequence[Run], targets: Sequence[Target | None]) -> Iterator[
 
 
 def last_values(numbers: Numbers) -> dict | None:
-    """What a list says of the present state: the last values of the metrics that a person looks at first."""
+    """The last values of the most important metrics, for a list of runs."""
     names = sorted(
         (
             curve
@@ -145,8 +145,8 @@ def last_values(numbers: Numbers) -> dict | None:
 
 
 def series(run: dict, numbers: Numbers, names: Sequence[str], points: int | None) -> dict:
-    """The curves of a run as JSON. Raises NotFound where none has one of the names, InvalidSpec for a
-    senseless number of points."""
+    """The curves of a run as JSON. Raises NotFound if no curve has one of the names, InvalidSpec for an
+    invalid number of points."""
     if points is not None and not 4 <= points <= POINTS_MAX:
         raise InvalidSpec(f"The number of points must be between 4 and {POINTS_MAX:,}.")
     found = chosen(numbers.curves, names)
@@ -190,7 +190,7 @@ def _told(curve: Curve, points: int) -> dict:
 
 
 def row(run: Run, entry: dict, target: Target, numbers: Numbers) -> dict:
-    """What a comparison needs of one run."""
+    """The data of one run that a comparison needs."""
     commit = f"{rundir.CODE}/commit.json"
     kept = RunFolder.look(target.backend, run.id, [whole(commit)], None).json(commit)
     here = (
@@ -246,7 +246,7 @@ def _environment(attempt: Path | None) -> dict[str, str]:
 
 @contextmanager
 def fetched(run: Run, target: Target, attempts: Sequence[int]) -> Iterator[tuple[Path, list[str]]]:
-    """A copy of the files of a run folder on another machine that hold numbers."""
+    """Copy the files with numbers from a run folder on another machine, and return the copy."""
     notes: list[str] = []
     folder = Path(tempfile.mkdtemp(prefix="stoker-"))
     try:

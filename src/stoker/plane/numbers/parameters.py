@@ -18,8 +18,8 @@ _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w.@/]*)=(.*)$", re.DOTALL)  # hydra:
 
 
 def of_command(command: Sequence[str]) -> dict[str, object]:
-    """`--lr 0.1 --name=x --flag model.size=3` as names and values;
-    what stands alone is `argument 1` and so on."""
+    """Parse `--lr 0.1 --name=x --flag model.size=3` into names and values; positional words become
+    `argument 1` and so on."""
     words = list(command)
     script = next((i for i, word in enumerate(words) if word.endswith(".py")), None)
     module = words.index("-m") + 1 if "-m" in words[:4] and script is None else None
@@ -45,14 +45,14 @@ def of_command(command: Sequence[str]) -> dict[str, object]:
 
 
 def value_of(text: str) -> object:
-    """A number where the text is one."""
+    """The text as a number, if it is one."""
     if not _NUMBER.match(text):
         return text
     return int(text) if re.fullmatch(r"[-+]?\d{1,18}", text) else float(text)
 
 
 def kept(found: dict) -> dict[str, object]:
-    """Plain values under dotted names; secrets are left out."""
+    """Plain values with dotted names, without secrets."""
     flat: dict[str, object] = {}
     _flatten(found, "", flat, 0)
     return flat
@@ -76,5 +76,5 @@ def _flatten(found: dict, before: str, flat: dict[str, object], deep: int) -> No
 
 
 def seed(name: str) -> bool:
-    """Whether runs that differ in this only are repetitions of one another."""
+    """True if runs that differ only in this parameter are repetitions."""
     return bool(_SEED.search(name))

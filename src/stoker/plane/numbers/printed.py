@@ -50,7 +50,8 @@ class Kind:
 
 @dataclass(slots=True)
 class Series:
-    """One curve. points: (position, value, offset in the log). bar: of the frames of a progress bar."""
+    """One curve. points: (position, value, offset in the log). bar: read from the frames of a progress
+    bar."""
 
     name: str
     axis: str
@@ -61,7 +62,7 @@ class Series:
 
 
 class Parser:
-    """Takes pieces of one log; `series` may be asked at any time."""
+    """Parses pieces of one log; `series` may be called at any time."""
 
     def __init__(self) -> None:
         self._screen = Screen()
@@ -76,12 +77,12 @@ class Parser:
         self._fresh_epoch = False
 
     def feed(self, data: bytes) -> None:
-        """More of the log."""
+        """Add a piece of the log."""
         for shown in self._screen.feed(data):
             self._take(shown)
 
     def end(self, whole: bool) -> None:
-        """The log ends here. whole: the process ended by itself, so that its last line is not torn."""
+        """End of the log. whole: the process ended normally, so its last line is complete."""
         for shown in self._screen.end(whole):
             self._take(shown)
         self._flush()
@@ -269,12 +270,12 @@ class Parser:
     # ---- series
 
     def series(self) -> list[Series]:
-        """The curves that are certain, in the order in which they began."""
+        """The reliable curves, in the order in which they began."""
         found = [each for kind in self._kinds.values() for each in _of_kind(kind)]
         return _named(found)
 
     def results(self) -> dict[str, float]:
-        """Values that were told once, with the split that they are of: `Test accuracy: 91.2 %`."""
+        """Values that were printed once, with their split: `Test accuracy: 91.2 %`."""
         found: dict[str, float] = {}
         for kind in self._kinds.values():
             if len(kind.rows) == 1 and kind.form in ("text", "dict"):

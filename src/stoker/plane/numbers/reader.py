@@ -25,7 +25,7 @@ PRINTED = "printed"
 
 @dataclass(slots=True)
 class Numbers:
-    """What is known of one run."""
+    """All known numbers of one run."""
 
     curves: list[Curve] = field(default_factory=list)
     results: dict[str, float] = field(default_factory=dict)
@@ -37,8 +37,7 @@ class Numbers:
 
 
 def latest(folder: Path, attempt: int) -> Numbers:
-    """The numbers in the ends of an attempt's files:
-    what a list shows, for the price of a few milliseconds."""
+    """The numbers at the ends of an attempt's files, for lists; takes a few milliseconds."""
     found = Numbers()
     own = folder / rundir.ATTEMPTS / str(attempt)
     for path, source in ((own / rundir.METRICS, "engine"), (own / rundir.HOOKS / NUMBERS, "hooks")):
@@ -59,7 +58,7 @@ def latest(folder: Path, attempt: int) -> Numbers:
 
 
 class Reader:
-    """Of one run folder on this machine, or a copy of one. Asked again, it reads only what is new."""
+    """Reads one run folder on this machine, or a copy of one. A second call reads only what is new."""
 
     def __init__(self, folder: Path, *, all_points: bool = False) -> None:
         """all_points: see `files.File`."""
@@ -68,7 +67,7 @@ class Reader:
         self._texts: dict[tuple, Text] = {}
 
     def read(self, attempts: Sequence[int]) -> Numbers:
-        """The numbers of these attempts, as one."""
+        """The joined numbers of these attempts."""
         found = Numbers()
         captured = []
         pictures: dict[tuple, dict] = {}
@@ -106,7 +105,7 @@ class Reader:
 
     @property
     def thinned(self) -> bool:
-        """Whether points of a file were let go since there were very many."""
+        """True if points of a file were dropped because there were too many."""
         return any(file.thinned for file in self._files.values())
 
     def _at(self, number: int) -> Path:
@@ -147,8 +146,8 @@ class Reader:
 
 
 class Text:
-    """One text out of pieces of logs. Each piece:
-    the attempt's folder, and how many bytes of its log count."""
+    """One text, joined from pieces of logs. Each piece: the attempt's folder, and the number of bytes of
+    its log that count."""
 
     def __init__(self, pieces: list[tuple[Path, int | None]], name: str) -> None:
         self._pieces, self._name = pieces, name
@@ -160,7 +159,7 @@ class Text:
         self._clocks: dict[int, tuple[list[int], list[float]]] = {}
 
     def read(self, notes: list[str]) -> None:
-        """Take what is new of it."""
+        """Read what is new."""
         while self._read < len(self._pieces) and not self._ended:
             folder, upto = self._pieces[self._read]
             exit_ = reading.read_json(folder / rundir.EXIT)  # before the log: what is read then is all of it
@@ -188,8 +187,8 @@ class Text:
                 notes.append(f"Only the first {LOG_MAX >> 20} MB of {path.name} were read.")
 
     def curves(self, source: str, known: dict[bool, set]) -> list[Curve]:
-        """The series that were printed so far; `source` says where. known:
-        metrics that are not needed, of lines and of bars."""
+        """The printed series so far; `source` names their log. known: metrics that are not needed from
+        lines and from bars."""
         found = []
         for series in self._parser.series():
             if words.key(series.name) in known[series.bar]:
@@ -247,8 +246,8 @@ def size(path: Path) -> int:
 
 
 def chosen(curves: Iterable[Curve], names: Sequence[str]) -> list[Curve]:
-    """Those of one of these names. A name without a split (`loss`) means those of all splits (`train/loss`,
-    `val_loss`) too."""
+    """The curves with one of these names. A name without a split (`loss`) also matches all splits
+    (`train/loss`, `val_loss`)."""
     curves = list(curves)
     if not names:
         return curves

@@ -22,8 +22,8 @@ _OPEN_CODE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*)?$")  # the rest of the code is 
 
 @dataclass(slots=True)
 class Shown:
-    """One line, or one frame of it. offset: bytes of the log up to the end of its piece. drawn:
-    more frames may follow."""
+    """One line, or one frame of a progress bar. offset: bytes of the log up to the end of its piece.
+    drawn: more frames may follow."""
 
     text: str
     offset: int
@@ -31,7 +31,7 @@ class Shown:
 
 
 class Screen:
-    """Takes pieces of a log, gives lines. What follows the last line end is held until it is whole."""
+    """Converts pieces of a log to lines. Text after the last line end is held until the line is complete."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -40,7 +40,7 @@ class Screen:
         self._too_long = False
 
     def feed(self, data: bytes) -> Iterator[Shown]:
-        """The lines that have become whole."""
+        """Return the lines that are now complete."""
         self._offset += len(data)
         text = self._held + self._decoder.decode(data)
         open_code = _OPEN_CODE.search(text)
@@ -56,8 +56,8 @@ class Screen:
             yield from self._lines(text[:at].removesuffix("\n"))
 
     def end(self, whole: bool) -> Iterator[Shown]:
-        """What is left. A line without an end may be torn in the middle of a number:
-        it counts only if `whole`, or if it is a whole bar."""
+        """Return the rest. A line without an end may stop in the middle of a number: it counts only if
+        `whole`, or if it is a complete bar."""
         left, self._held = _CODES.sub("", self._held).rstrip("\r"), ""
         if (whole or left.rstrip().endswith("]")) and not self._too_long:
             yield from self._lines(left)

@@ -23,7 +23,7 @@ CALLS = "tqdm"  # captured from a bar: better than the printed bar, but not than
 
 
 def best(curves: Sequence[Curve]) -> list[Curve]:
-    """Each metric from the best of its sources, in the given order."""
+    """For each metric, the curves of its best source, in the given order."""
     rank = {source: i for i, source in enumerate(RANKED)}
     first: dict[tuple, int] = {}
     for curve in curves:
@@ -34,5 +34,5 @@ def best(curves: Sequence[Curve]) -> list[Curve]:
 
 
 def known(curves: Iterable[Curve], bars: bool) -> set[tuple]:
-    """The metrics that need not be read from the log; bars: from the text of progress bars."""
+    """Metrics that need not be read from the log; bars: from the text of progress bars."""
     return {words.key(curve.name) for curve in curves if bars or curve.source != CALLS}

@@ -27,7 +27,8 @@ _SPLITS = (
 
 
 class Tables:
-    """Which table the log is in. `inside`: the last line was part of one, and holds no values yet."""
+    """The table that the log is currently in. `inside`: the last line was part of a table and had no
+    values."""
 
     def __init__(self) -> None:
         self._headers: dict[str, list[str]] = {}
@@ -41,7 +42,7 @@ class Tables:
     def take(
         self, text: str, shown: Shown, header_too: str = ""
     ) -> tuple[Line | None, list[tuple[Line, Shown]]]:
-        """A row of columns, if this line is one; and the block that ends here."""
+        """The values of this line, if it is a row of columns; and of the block that ends here."""
         self.inside = False
         if not text.strip():
             return None, self.flush()
@@ -62,7 +63,7 @@ class Tables:
         return row, done
 
     def flush(self) -> list[tuple[Line, Shown]]:
-        """The block that is being read ends."""
+        """End the current block."""
         rows, shown = self._rows, self._last
         self._rows, self._section, self._last = [], "", None
         if not rows or shown is None:

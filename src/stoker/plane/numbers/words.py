@@ -104,13 +104,13 @@ _PARTS = re.compile(r"[\s/.:|]+")
 
 
 def tokens(name: str) -> list[str]:
-    """The words of a name, in lower case; `val_loss` is one."""
+    """The words of a name, in lower case; `val_loss` counts as one word."""
     return [part for part in _PARTS.split(name.lower().strip()) if part]
 
 
 @lru_cache(maxsize=4096)
 def axis(name: str) -> str | None:
-    """"epoch", "step", or another word that counts; None for a name of something else."""
+    """"epoch", "step", or another counter; None for other names."""
     words = tokens(name)
     if not words:
         return None
@@ -128,7 +128,7 @@ def axis(name: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def refused(name: str) -> bool:
-    """A time, a size, a rate, a count: a number that is no metric."""
+    """True for a time, a size, a rate or a count, which are not metrics."""
     words = tokens(name)
     if not words or name.endswith((".py", ".cpp", ".cu")):
         return True
@@ -170,26 +170,26 @@ def refused(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def old(text: str) -> bool:
-    """Says "best", "improved", "early stopping": a value that was told before."""
+    """True for "best", "improved", "early stopping": a value that was printed before."""
     return bool(_OLD.search(text.lower().replace("_", " ")))
 
 
 @lru_cache(maxsize=4096)
 def parameter(name: str) -> bool:
-    """Named like a setting; a metric only if it changes."""
+    """True if the name looks like a setting; it is a metric only if it changes."""
     return bool(_PARAMETERS.search(name.lower().strip()))
 
 
 @lru_cache(maxsize=4096)
 def metric(name: str) -> bool:
-    """Named like a known metric."""
+    """True if the name looks like a known metric."""
     return bool(_METRICS.search(name))
 
 
 @lru_cache(maxsize=4096)
 def without_split(name: str) -> tuple[str | None, str]:
-    """A name without a split that is a word of its own:
-    "Train loss" -> ("train", "loss"), "val_loss" -> (None, "val_loss")."""
+    """Split off a split that is a separate word: "Train loss" -> ("train", "loss"), "val_loss" -> (None,
+    "val_loss")."""
     words = name.split()
     split = None
     kept = []
@@ -205,14 +205,14 @@ def without_split(name: str) -> tuple[str | None, str]:
 
 @lru_cache(maxsize=4096)
 def takes_split(name: str) -> bool:
-    """Whether the split of a line is said with this name:
-    neither for a setting, nor where the name holds a split, as `val_loss` does."""
+    """Whether the split of a line is added to this name: not for a setting, and not if the name contains a
+    split, such as `val_loss`."""
     return not parameter(name) and not any(piece in SPLITS for piece in re.split(r"[\W_]+", name.lower()))
 
 
 @lru_cache(maxsize=4096)
 def split_of(text: str) -> str | None:
-    """The last split that a text names in a word of its own."""
+    """The last split that a text names in a separate word."""
     found = None
     if not _ANY_SPLIT.search(text):
         return found
@@ -223,7 +223,8 @@ def split_of(text: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def key(name: str) -> tuple[str | None, str]:
-    """The split of a name, and the rest: `val_loss`, `val/loss` and `Validation loss` are ("val", "loss")."""
+    """The split of a name, and the rest: `val_loss`, `val/loss` and `Validation loss` are all ("val",
+    "loss")."""
     body, _, number = name.partition(" #")
     pieces = [piece for piece in re.split(r"[\s/_\-]+", body.lower()) if piece]
     split = next((SPLITS[piece] for piece in pieces if piece in SPLITS), None)
@@ -245,7 +246,7 @@ _HIGHER = re.compile(
 
 @lru_cache(maxsize=4096)
 def better(name: str) -> str | None:
-    """"min" or "max": which of its values is the best. None where nobody can say."""
+    """"min" or "max": which value is the best. None if not known."""
     if _LOWER.search(name):
         return "min"
     return "max" if _HIGHER.search(name) else None

@@ -41,7 +41,8 @@ PAUSE_MAX_S = 2.0
 
 
 class Bringer:
-    """`start` it once. `close` leaves what is on its way as it is; the next server goes on with it."""
+    """Copies files of runs from other machines. Call `start` once. After `close`, the next server
+    continues unfinished copies."""
 
     def __init__(self, store: Store, targets: Targets, hub: Hub) -> None:
         self._store, self._targets, self._hub = store, targets, hub
@@ -63,7 +64,7 @@ class Bringer:
         self._ear = threading.Thread(target=self._listen, name="bringer", daemon=True)
 
     def start(self) -> None:
-        """Go on with what is owed, and with the runs that go on."""
+        """Continue unfinished copies, and copy files of active runs."""
         with self._store.read() as q:
             ids = q.owed() + [run.id for run in q.listing(everything=False) if run.spec.pull]
         for run_id in ids:
@@ -71,7 +72,7 @@ class Bringer:
         self._ear.start()
 
     def close(self) -> None:
-        """End all that is on its way."""
+        """Stop all copies."""
         self._news.close()
         with self._wake:
             self._closed = True
@@ -84,7 +85,7 @@ class Bringer:
                 thread.join(5)
 
     def give_way(self, run_id: str) -> None:
-        """Somebody else wants to bring, or remove, files of this run now."""
+        """Stop copying files of this run, because another caller wants to copy or remove them."""
         with self._wake:
             sending = self._sendings.get(run_id)
             if sending is not None:
@@ -93,12 +94,12 @@ class Bringer:
             sending.close()
 
     def pull(self, run: Run, patterns: Sequence[str]) -> Pulling:
-        """Bring these files now."""
+        """Copy these files now."""
         return Pulling(self, run, self._targets.get(run.target), patterns)
 
     def pulled(self, run: Run, target: Target, places: list[tuple[dict, str]], cut: str) -> None:
-        """Files were brought by hand, after all had come that come by themselves:
-        those that were left may be here now. `places`: all files of the run, each with its `Ground.place`."""
+        """A user copied files after the automatic copies: files that were left may be here now. `places`:
+        all files of the run, each with its `Ground.place`."""
         _, row = self._look(run.id)
         if not row or row.get("owed") or not run.state.final:
             return
@@ -318,10 +319,9 @@ class _GaveWay(Exception):
 
 
 class Pulling:
-    """What `stoker pull` sees of its work, as lines of JSON:
-    `{"to"}` first, `{"path", "came", "whole"}` now and then, `{"file"}` with what was done with each,
-    `{"done"}` or `{"error"}` at the end. `close` may come from another thread, and ends it;
-    a later pull goes on."""
+    """Progress of `stoker pull`, as lines of JSON: `{"to"}` first, `{"path", "came", "whole"}` from time
+    to time, `{"file"}` with the result for each file, `{"done"}` or `{"error"}` at the end. Another thread
+    may call `close`; a later pull then continues."""
 
     def __init__(self, bringer: Bringer, run: Run, target: Target, patterns: Sequence[str]) -> None:
         self._bringer, self._run, self._target, self._patterns = bringer, run, target, patterns
@@ -340,7 +340,7 @@ class Pulling:
             return json.dumps(next(self._events)).encode("ascii") + b"\n"
 
     def close(self) -> None:
-        """No more."""
+        """Stop copying."""
         self._closed.set()
         sending = self._sending
         if sending is not None:

@@ -39,14 +39,11 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 def record_code(
     folder: Path, code_dir: Path, entry: Sequence[str] | None = None, copied: Sequence[list] | None = None
 ) -> dict:
-    """Write manifest.json, commit.json and diff.patch of `folder` into `code_dir`;
-    the summary that commit.json holds.
-
-    entry: files that matter most (the script), hashed first. copied: what a frozen copy of it holds (as
-        `FrozenInfo.listed`), which the manifest then tells of instead.
-    It takes RECORD_TIME_S at most and says under "cut" what it had to leave out.
-    It never fails for what it finds in the folder: what cannot be read is left out.
-    """
+    """Write manifest.json, commit.json and diff.patch of `folder` into `code_dir`; returns the summary in
+    commit.json.
+    entry: the most important files (the script), hashed first. copied: content of a frozen copy (as
+    `FrozenInfo.listed`), which the manifest then describes instead. Takes at most RECORD_TIME_S; "cut" in
+    the summary names what was skipped. Unreadable files are skipped without an error."""
     folder = Path(os.path.abspath(folder))
     begin = time.monotonic()
     asked = _ask_git(folder)
@@ -106,12 +103,10 @@ def _copied_lines(copied: Sequence[list], seen: reading.Listing, hashes: dict[st
 def changed_files(
     folder: Path, code_dir: Path, since: float, limit: int = 200, until: float | None = None
 ) -> list[dict]:
-    """Files of `folder` that differ from the record in `code_dir`: {"path", "size", "kind":
-    "new"|"changed", "mtime"}, newest first.
-
-    since: Unix time of the start, which decides for files that the record does not cover. until: Unix
-        time of the end; what was written later is somebody else's.
-    """
+    """Files of `folder` that differ from the record in `code_dir`: {"path", "size", "kind": "new"|"changed",
+    "mtime"}, newest first.
+    since: Unix time of the start, used for files that the record does not cover. until: Unix time of the
+    end; files written later do not count."""
     return reading.changed_files(
         os.path.abspath(folder), code_dir, home().path, since=since, until=until, limit=limit
     )

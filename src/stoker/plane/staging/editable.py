@@ -17,26 +17,24 @@ _PLAIN = frozenset({"BuiltinImporter", "FrozenImporter", "PathFinder", "Distutil
 
 @dataclass(frozen=True)
 class Editables:
-    """env: variables to set for the run. warnings: installs that will still import the original folder."""
+    """env: variables to set for the run. warnings: installs that still import the original folder."""
 
     env: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
 
 def editable_env(folder: Path, work: Path, interpreter: str, env: dict[str, str]) -> dict[str, str]:
-    """The variables that make `interpreter` import the copy `work` where its environment points into
-    `folder`; {} for none."""
+    """Variables that make `interpreter` import the copy `work` instead of `folder` for editable installs;
+    {} if there are none."""
     return editables(folder, work, interpreter, env).env
 
 
 def editables(folder: Path, work: Path, interpreter: str, env: dict[str, str]) -> Editables:
-    """As `editable_env`, with what cannot be redirected. `work` must be there already.
-    Starts the interpreter once.
-
-    A path in a .pth file is redirected by its counterpart in PYTHONPATH, which Python searches first.
-    setuptools' finders stand behind the path search, so PYTHONPATH goes before them too;
-    finders in front of it (meson-python, scikit-build-core) win.
-    """
+    """As `editable_env`, plus the installs that cannot be redirected. `work` must exist. Starts the
+    interpreter once.
+    A path in a .pth file is overridden by the copy's path in PYTHONPATH, which Python searches first.
+    PYTHONPATH also overrides the finders of setuptools, which come after the path search. Finders before
+    the path search (meson-python, scikit-build-core) cannot be overridden."""
     answer = python.ask(interpreter, folder, env, finders=True)
     if isinstance(answer, python.Silence):
         return Editables(

@@ -20,12 +20,10 @@ END_S = 20.0  # for the exit code of a stream whose bytes have ended
 
 
 def files(run: Run, target: Target) -> tuple[list[dict], str]:
-    """The files of its copy that a run made or changed, `{"path", "size", "mtime_ns", "kind", "sent"}` each,
-    and why these are not all. `sent`: size, time and perhaps checksum of what was sent in its place, as it
-    was noted down here.
-
-    Raises StateError for a run that has not begun, NotFound where its folder is gone, TargetError.
-    """
+    """Files of its copy that a run created or changed, each `{"path", "size", "mtime_ns", "kind", "sent"}`,
+    and why the list is incomplete, if it is.
+    `sent`: size, time and perhaps checksum of the file that was sent to this path, as recorded here.
+    Raises StateError for a run that has not begun, NotFound if its folder is gone, TargetError."""
     if not present.begun(run):
         raise StateError(
             f"{run.name} has not started, so it has no files yet.",
@@ -44,7 +42,7 @@ def files(run: Run, target: Target) -> tuple[list[dict], str]:
 
 
 class Sending:
-    """The bytes of a stream as they come. `close` may come from another thread while `next` blocks."""
+    """The bytes of a stream as they arrive. Another thread may call `close` while `next` blocks."""
 
     def __init__(self, target: Target, run: Run, wanted: Sequence[tuple[str, int]]) -> None:
         self._target, self._run, self._wanted = target, run, wanted
@@ -86,7 +84,7 @@ class Sending:
             )
 
     def close(self) -> None:
-        """No more."""
+        """End the iteration."""
         with self._lock:
             self._closed = True
             stream = self._stream

@@ -34,12 +34,9 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class FrozenInfo:
-    """What a copy holds. files counts links too; bytes: of the content. skipped:
-    sentences about what is not in it or leads out of it.
-
-    listed: all that is in it, folders as [path], links as [path, where they lead], files as [path, size,
-        mtime_ns].
-    """
+    """Content of a frozen copy. files also counts links; bytes: of the content. skipped: sentences about
+    paths that are not in the copy or lead out of it.
+    listed: all entries: folders as [path], links as [path, target], files as [path, size, mtime_ns]."""
 
     files: int
     bytes: int
@@ -59,22 +56,19 @@ class _Plan:
 
 def plan(folder: Path, limit_bytes: int, without: tuple[str, ...] = ()) -> _Plan:
     """What `freeze` would copy: `.files`, `.links` as (path, lstat), `.folders`, `.bytes`; `.left_out`:
-    path -> why. Raises the same."""
+    path -> why. Raises the same errors."""
     folder = Path(os.path.abspath(folder))
     _check_folder(folder)
     return _plan(folder, belongings(folder, without=without), limit_bytes)
 
 
 def freeze(folder: Path, target: Path, limit_bytes: int, without: tuple[str, ...] = ()) -> FrozenInfo:
-    """Copy what belongs to `folder` to `target`, which then appears whole or not at all.
-    When it is on disk, stage_settle tells.
-
-    Belongs: what git would keep, or everything but junk, less what .stokerignore names.
-    Modes, times and links are kept; a relative link that leads out of the folder is made absolute, so that it
-    still leads there. Raises InvalidSpec for $HOME,
-    "/" and folders above `limit_bytes`, Denied for what cannot be read, StateError if `target` exists,
-    TargetError without space.
-    """
+    """Copy the files that belong to `folder` to `target`, completely or not at all. stage_settle reports when
+    the copy is on disk.
+    These files belong to a folder: what git would track, or else everything but junk; minus what
+    .stokerignore lists. Modes, times and links are kept; a relative link that leads out of the folder
+    becomes absolute. Raises InvalidSpec for $HOME, "/" and folders above `limit_bytes`, Denied for
+    unreadable files, StateError if `target` exists, TargetError without space."""
     folder, target = Path(os.path.abspath(folder)), Path(os.path.abspath(target))
     _check_folder(folder)
     if os.path.lexists(target) and not (target.is_dir() and not os.listdir(target)):
@@ -99,10 +93,9 @@ def freeze(folder: Path, target: Path, limit_bytes: int, without: tuple[str, ...
 
 
 def into_copy(argv: Sequence[str], folder: Path, work: Path) -> list[str]:
-    """`argv` with absolute paths of files in `folder` made those of the copy `work`, where the copy has them.
-
-    Only files: a data folder that was named by its path is meant where it is.
-    """
+    """`argv`, with absolute paths of files in `folder` replaced by their paths in the copy `work`, if they
+    exist there.
+    Only files are replaced: the absolute path of a data folder means the original folder."""
     top = os.path.abspath(folder) + os.sep
     moved = []
     for word in argv:
@@ -327,8 +320,8 @@ def _copy_share(
 
 
 def copy_file(source: str, copy: str, info: os.stat_result, way: _Way | None = None) -> os.stat_result | None:
-    """Copy one file, with the mode and times in `info`, to a name that is free;
-    what was made, None when the source is gone."""
+    """Copy one file, with the mode and times in `info`, to an unused name; returns the new entry, or None
+    if the source is gone."""
     try:
         fd = os.open(source, _OPEN)
     except FileNotFoundError:

@@ -17,15 +17,15 @@ _SAFE = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "core.quo
 
 @dataclass
 class Asked:
-    """A git command that runs; several may run at once. `answer` collects it."""
+    """A running git command; several may run at once. `answer` returns its output."""
 
     child: subprocess.Popen
     out: bytes = b""
     cut: str = ""  # why the answer is not whole: "time" or "size"
 
     def answer(self, deadline: float, cap: int | None = None) -> bytes:
-        """Standard output, until `deadline` (time.monotonic) and at most `cap` bytes;
-        then git is ended and `cut` says why."""
+        """Standard output, until `deadline` (time.monotonic) and at most `cap` bytes; then git is killed
+        and `cut` has the reason."""
         pipe = self.child.stdout
         with selectors.DefaultSelector() as ready:
             ready.register(pipe, selectors.EVENT_READ)
@@ -48,7 +48,7 @@ class Asked:
 
     @property
     def ok(self) -> bool:
-        """True when git ended well and the answer is whole."""
+        """True if git succeeded and the output is complete."""
         return not self.cut and self.child.returncode == 0
 
     def _end(self) -> None:
@@ -62,7 +62,7 @@ class Asked:
 
 
 def ask(folder: Path, *args: str, stderr: int = subprocess.DEVNULL) -> Asked | None:
-    """Start `git -C folder args`; None where git is not installed."""
+    """Start `git -C folder args`; None if git is not installed."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     try:
@@ -81,11 +81,11 @@ def ask(folder: Path, *args: str, stderr: int = subprocess.DEVNULL) -> Asked | N
 
 
 def paths(raw: bytes) -> list[str]:
-    """The names in a NUL-separated answer."""
+    """The names in a NUL-separated output."""
     return [os.fsdecode(p) for p in raw.split(b"\0") if p]
 
 
 def in_repository(folder: Path) -> bool:
-    """True when `folder` or one above it has a .git: a look at the disk, no process."""
+    """True if `folder` or a parent folder has a .git. Only looks at the disk."""
     at = Path(os.path.abspath(folder))
     return any(os.path.lexists(above / ".git") for above in (at, *at.parents))

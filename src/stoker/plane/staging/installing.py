@@ -17,7 +17,7 @@ VENVS = "../../../venvs"  # from the copy of a run, which is its working folder
 
 
 def check(spec: Spec, target: Target) -> None:
-    """Raises InvalidSpec, NotFound where nothing could be installed."""
+    """Raises InvalidSpec or NotFound if there is nothing to install."""
     if not spec.install:
         return
     if target.here:
@@ -34,7 +34,7 @@ def check(spec: Spec, target: Target) -> None:
 
 
 def wrapped(spec: Spec, target: Target, argv: Sequence[str]) -> list[str]:
-    """The command that builds the environment first, if it is not there, and then runs `argv` in it."""
+    """A command that first builds the environment, if it is missing, and then runs `argv` in it."""
     if not spec.install:
         return list(argv)
     named = os.path.basename(argv[0]).startswith("python") and os.path.isabs(argv[0])
@@ -43,6 +43,6 @@ def wrapped(spec: Spec, target: Target, argv: Sequence[str]) -> list[str]:
 
 
 def lay(folder: Path, spec: Spec) -> None:
-    """Put the program into the spooled run folder."""
+    """Write the program into the spooled run folder."""
     if spec.install:
         (folder / INSTALLER).write_text(Path(environment.__file__).read_text("utf-8"), "utf-8")

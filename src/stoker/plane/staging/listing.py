@@ -22,8 +22,7 @@ _GIT_TIME_S = 60.0
 
 @dataclass
 class Listing:
-    """Relative paths of files and links, and of the folders that hold nothing else; `left_out`:
-    path -> why, for people."""
+    """Relative paths of files and links, and of empty folders; `left_out`: path -> reason, for users."""
 
     files: list[str] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
@@ -31,11 +30,9 @@ class Listing:
 
 
 def belongings(folder: Path, away_from: Path | None = None, without: tuple[str, ...] = ()) -> Listing:
-    """What a copy of `folder` holds. `away_from`: a path that is being written, never part of it;
-    nor is $STOKER_HOME. without: relative paths that are left out, as data that has its own way.
-
-    Raises Denied for a folder that cannot be read, InvalidSpec for a .stokerignore that cannot be.
-    """
+    """Content of a copy of `folder`. `away_from`: a path that is being written, which is never included;
+    neither is $STOKER_HOME. without: relative paths to leave out, such as data that is sent separately.
+    Raises Denied for an unreadable folder, InvalidSpec for an unreadable .stokerignore."""
     ignored = _read_ignore(folder)
     listing = _by_git(folder, reincludes=bool(ignored and ignored.reincludes)) or _by_walk(folder)
     ours = [os.path.realpath(p) for p in (home().path, away_from) if p]

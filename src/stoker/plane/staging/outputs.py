@@ -40,8 +40,8 @@ _JUNK = frozenset(name.casefold() for name in JUNK)
 
 
 def chosen(files: Sequence[dict], patterns: Sequence[str], name: str) -> list[dict]:
-    """The files that the patterns mean: a path, a folder, or a pattern of the shell's;
-    all of them without any. Raises NotFound."""
+    """Files that match the patterns: a path, a folder, or a shell pattern; all files without patterns.
+    Raises NotFound."""
     if not patterns:
         return list(files)
     taken: dict[str, dict] = {}
@@ -57,8 +57,8 @@ def chosen(files: Sequence[dict], patterns: Sequence[str], name: str) -> list[di
 
 
 def is_sound(file: object) -> bool:
-    """Whether a line of a list from another machine can be used:
-    its path stays in the folder, and is none that other programs trust (.git and the like)."""
+    """Whether an entry of a list from another machine is safe: its path stays in the folder, and is not
+    one that other programs trust (.git and similar)."""
     if not isinstance(file, dict):
         return False
     if not all(
@@ -76,8 +76,8 @@ def is_sound(file: object) -> bool:
 
 
 class Ground:
-    """Where the files of one run go: `folder`, where it was typed in, or the outputs in `record`, its folder
-    in the state folder."""
+    """Where the files of one run go: `folder`, where the command was typed, or the outputs in `record`,
+    its folder in the state folder."""
 
     def __init__(self, folder: Path, record: Path, umask: int = 0o022) -> None:
         self.folder, self.outputs, self._record, self._umask = folder, record / rundir.OUTPUTS, record, umask
@@ -89,7 +89,7 @@ class Ground:
 
     @contextlib.contextmanager
     def locked(self, wait_s: float = 0.0) -> Iterator[None]:
-        """Alone with it. Raises StateError while somebody else brings files of the run."""
+        """Context with exclusive access. Raises StateError while another process copies files of the run."""
         self._record.mkdir(mode=0o700, parents=True, exist_ok=True)
         deadline = time.monotonic() + wait_s
         with open(self._record / "pull.lock", "w", encoding="ascii") as lock:
@@ -106,9 +106,8 @@ class Ground:
             yield
 
     def verdict(self, file: dict) -> str:
-        """PUT where nothing is, REPLACE where the content is what the run was sent or has brought, HERE where
-        the file is here already,
-        KEEP where another content or no plain file is in its place."""
+        """PUT if nothing is there, REPLACE if the content is what was sent to the run or copied from it,
+        HERE if the file is already here, KEEP if other content or no regular file is at its place."""
         target = self.folder / file["path"]
         if (
             not self.folder.is_dir()
@@ -136,7 +135,7 @@ class Ground:
         return REPLACE if known and digest_of(target) in known else KEEP
 
     def kept(self, file: dict) -> Path | None:
-        """Where this version of the file is kept, if it is."""
+        """Path of the stored copy of this version, if there is one."""
         place = self.outputs / file["path"]
         with contextlib.suppress(OSError):
             info = place.lstat()
@@ -155,8 +154,8 @@ class Ground:
         )
 
     def place(self, file: dict) -> str:
-        """Where this version of the file is: "here" (it was brought, or is in its place), "outputs", or
-        "there": on its machine only."""
+        """Where this version of the file is: "here" (copied, or at its place), "outputs", or "there": only
+        on its machine."""
         if self.kept(file):
             return "outputs"
         version = (file["size"], file["mtime_ns"])
@@ -169,7 +168,7 @@ class Ground:
         return "here" if come else "there"
 
     def tidy(self, files: Iterable[dict]) -> None:
-        """Remove what has come of versions that are not among these files, and shorten a long record."""
+        """Delete partial copies of versions that are not among these files, and shorten a long record."""
         wanted = {self.part(file).name for file in files}
         folder = self._record / rundir.PARTIAL
         with contextlib.suppress(OSError):
@@ -181,7 +180,7 @@ class Ground:
             rundir.write_whole(self._record / rundir.PULLED, text.encode("ascii"), 0o600)
 
     def part(self, file: dict) -> Path:
-        """Where this version of the file grows."""
+        """Path of the growing partial copy of this version."""
         folder = self._record / rundir.PARTIAL
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -189,8 +188,8 @@ class Ground:
         return folder / f"{name}-{file['size']}-{file['mtime_ns']}"
 
     def settle(self, file: dict, part: Path, mode: int, digest: str) -> tuple[str, Path]:
-        """Give a whole file its place: (verdict, path).
-        What is here is looked at again, since the transfer took its time."""
+        """Move a complete file to its place; returns (verdict, path). Checks the place again, because the
+        transfer took time."""
         os.utime(part, ns=(file["mtime_ns"], file["mtime_ns"]))
         os.chmod(part, (mode & 0o777 & ~self._umask) | 0o600)
         target, told = self.folder / file["path"], self.verdict(file)
@@ -226,7 +225,7 @@ class Ground:
 
 
 def room_for(files: Iterable[dict], ground: Ground) -> None:
-    """Raises TargetError where the disk has no room for what is still to come."""
+    """Raises TargetError if the disk has no space for the remaining files."""
     needed = sum(f["size"] - _size(ground.part(f)) for f in files)
     for place in {ground.part({"path": "", "size": 0, "mtime_ns": 0}).parent, ground.folder}:
         with contextlib.suppress(OSError):
@@ -245,13 +244,9 @@ def room_for(files: Iterable[dict], ground: Ground) -> None:
 def receive(
     pieces: Iterable[bytes], files: Sequence[dict], ground: Ground
 ) -> Iterator[tuple[dict, str, object]]:
-    """(file, COMING, bytes of it) as it comes;
-    (file, verdict, path) or (file, FAILED, why) once it is on disk, in the order they were asked for.
-    The next file comes meanwhile.
-
-    What is there of a file when the stream breaks stays, and is continued by the next call.
-    Raises TargetError.
-    """
+    """Yield (file, COMING, bytes of it) during a transfer; then (file, verdict, path) or (file, FAILED, why)
+    once the file is on disk, in the requested order. The next file is transferred meanwhile.
+    If the stream breaks, the partial file stays, and the next call continues it. Raises TargetError."""
     coming = frames(pieces)
     with _Landing(ground) as landing:
         try:
@@ -382,7 +377,7 @@ def _nonsense() -> TargetError:
 
 
 def frames(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """(kind, payload) of each whole frame."""
+    """Iterate over (kind, payload) of each complete frame."""
     buffer = bytearray()
     for piece in pieces:
         buffer += piece
@@ -397,12 +392,12 @@ def frames(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
 
 
 def offset_of(file: dict, ground: Ground) -> int:
-    """How much of this version is here already."""
+    """Bytes of this version that are already here."""
     return min(_size(ground.part(file)), file["size"])
 
 
 def digest_of(path: Path) -> str:
-    """The SHA-256 of a file; "" where it cannot be read."""
+    """SHA-256 of a file; "" if it cannot be read."""
     try:
         with open(path, "rb") as f:
             return hashlib.file_digest(f, "sha256").hexdigest()

@@ -18,8 +18,8 @@ TOLD_S = 10.0  # between two lines to whoever follows the run
 
 
 def send(run: Run, target: Target, folder: Path, store: Store) -> None:
-    """Lay out the spooled run `folder` there, with its data. Twice is harmless. Raises StokerError;
-    what came stays there for the next try."""
+    """Send the spooled run `folder` and its data to the machine. Can be repeated; the next try uses what
+    has already arrived. Raises StokerError."""
     tell = _Teller(run, target, store)
     try:
         places = datasets.ready(target, run.spec, _hashes(target), tell)
@@ -31,7 +31,8 @@ def send(run: Run, target: Target, folder: Path, store: Store) -> None:
 
 
 def again(run: Run, target: Target, store: Store) -> None:
-    """Before a later attempt: the data there is what the run began with. Raises StokerError."""
+    """Before a later attempt: make sure that the data on the machine is the data that the run began with.
+    Raises StokerError."""
     if run.attempt > 1 and run.spec.data:
         try:
             datasets.ready(target, run.spec, _hashes(target), _Teller(run, target, store))

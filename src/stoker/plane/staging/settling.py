@@ -29,8 +29,8 @@ WAITING_MAX = 64  # copies; of the others the list stays, which costs a look at 
 
 
 def write_list(folder: Path, source: Path, info: FrozenInfo) -> None:
-    """Note what the copy in the run folder `folder` holds.
-    On disk when it returns, though the copy may not be."""
+    """Record the content of the copy in the run folder `folder`. The list is on disk when this returns;
+    the copy may not be."""
     head = {"boot_id": _boot_id(), "source": os.path.abspath(source)}
     (folder / rundir.CODE).mkdir(parents=True, exist_ok=True)
     with open(folder / rundir.CODE / LIST, "w", encoding="ascii") as f:
@@ -40,13 +40,11 @@ def write_list(folder: Path, source: Path, info: FrozenInfo) -> None:
 
 
 def assure(folder: Path) -> list[str]:
-    """See that the copy in the run folder is what was frozen;
-    the paths that had to be copied once more after a power cut.
-
-    Before its first attempt everything must be as listed. Later the run may have changed its files:
-    then only those count that nobody touched since and that are torn.
-    Raises TargetError when the original is not there any more, or not as it was.
-    """
+    """Check that the copy in the run folder is complete; returns the paths that had to be copied again after
+    a power cut.
+    Before the first attempt, everything must match the list. Later, the run may have changed its files:
+    then only incomplete files that nobody changed since are replaced. Raises TargetError if the original
+    is missing or has changed."""
     try:
         with open(reading.open_regular(os.fspath(folder / rundir.CODE / LIST)), "rb") as f:
             head = json.loads(f.readline(HEAD_MAX))
@@ -74,8 +72,8 @@ def assure(folder: Path) -> list[str]:
 
 
 class Settling:
-    """Writes copies down, one wait for the disk for all that came meanwhile. Nobody waits for it;
-    what it does not reach has a list."""
+    """Syncs frozen copies in the background, several at a time. Nobody waits for it; a copy that is not
+    synced yet has a list."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -83,8 +81,8 @@ class Settling:
         self._busy = False
 
     def add(self, folder: Path) -> None:
-        """Write down the copy in this run folder, which may move meanwhile.
-        Without effect where there is none."""
+        """Sync the copy in this run folder, which may be moved meanwhile. Has no effect if there is no
+        copy."""
         with contextlib.suppress(OSError), self._lock:
             if len(self._waiting) >= WAITING_MAX or not os.path.exists(folder / rundir.CODE / LIST):
                 return

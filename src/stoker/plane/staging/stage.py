@@ -37,12 +37,10 @@ TORCH_TIMEOUT_S = 5.0  # no answer by then is no reason to refuse
 
 @dataclass(frozen=True)
 class Resolved:
-    """argv: what is executed, its first word absolute (a ./program of the folder stays as typed, so that a
-    copy runs its own).
-
-    script: the Python file it runs, if any. interpreter: the Python that runs it, None where only the
-        program itself knows.
-    """
+    """argv: the command to execute, its first word absolute (a ./program of the folder stays as typed, so
+    that a copy runs its own).
+    script: its Python file, if any. interpreter: the Python that runs it, None if only the program itself
+    knows."""
 
     argv: list[str]
     script: Path | None
@@ -51,12 +49,10 @@ class Resolved:
 
 
 def resolve(command: Sequence[str], folder: Path, env: dict[str, str]) -> Resolved:
-    """What `command` means, typed in `folder` with the user's environment `env`.
-
-    Raises InvalidSpec (or Denied for a file that may not be read) with what to type instead, also when the
-    script imports torch as it starts and its Python has none.
-    Starts at most one short process of the user's interpreter.
-    """
+    """Resolve `command`, typed in `folder` with the user's environment `env`.
+    Raises InvalidSpec (or Denied for an unreadable file) with what to type instead, also if the script
+    imports torch at its start and its Python has no torch. Starts at most one short process of the user's
+    interpreter."""
     folder = Path(folder)
     reading = commands.read(command, folder, env)
     read = source.load(reading.script) if reading.script else None
@@ -77,7 +73,8 @@ def resolve(command: Sequence[str], folder: Path, env: dict[str, str]) -> Resolv
         if not (read.installs or read.changes_path):
             raise _no_torch(reading, torch_line, folder, env)
         warnings.append(
-            f"{reading.interpreter} has no torch now; line {torch_line} of {reading.script.name} imports it."
+            f"{reading.interpreter} has no torch now, but line {torch_line} of {reading.script.name} "
+            "imports torch."
         )
     if isinstance(answer, python.Answer) and compiles and answer.syntax:
         version = ".".join(map(str, answer.version[:2]))

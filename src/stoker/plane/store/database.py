@@ -33,7 +33,8 @@ KNOWN_SCHEMAS = ("0001", "0002")
 
 
 class Store:
-    """One database. `read()` and `write()` give named queries within one transaction; writers take turns."""
+    """One database. `read()` and `write()` give named queries within one transaction; there is one writer
+    at a time."""
 
     def __init__(
         self, engine: sa.Engine, place: str, fresh: bool = False, kept_aside: Path | None = None
@@ -50,15 +51,15 @@ class Store:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Queries]:
-        """Queries that see one consistent state."""
+        """Queries with one consistent state."""
         self._assure()
         with _plain_errors(self.place), self._engine.connect() as connection:
             yield Queries(connection)
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Queries]:
-        """Queries that are committed together when the block ends, or not at all.
-        On disk when this returns."""
+        """Queries that are committed together when the block ends, or not at all. On disk when this
+        returns."""
         self._assure()
         with _plain_errors(self.place), self._writing, _writer(self._engine) as connection:
             queries = Queries(connection)
@@ -67,7 +68,7 @@ class Store:
             self.on_change(list(dict.fromkeys(queries.touched)))
 
     def stands(self) -> bool:
-        """False once the file was deleted or replaced: what is written then is lost."""
+        """False if the file was deleted or replaced, so that later writes are lost."""
         try:
             now = os.stat(self.place)
         except OSError:
@@ -86,16 +87,14 @@ class Store:
             )
 
     def close(self) -> None:
-        """Give the connections back. The last one to leave folds the WAL into the file."""
+        """Close the connections. The last connection merges the WAL into the file."""
         self._engine.dispose()
 
 
 def open_store(path: Path) -> Store:
-    """The store in the file `path`: made when missing, migrated when old,
-    and kept aside when it is damaged or not ours.
-
-    Raises StateError when a newer Stoker wrote it, Denied when it cannot be opened.
-    """
+    """Open the store in the file `path`: created if missing, migrated if old, renamed if damaged or not
+    Stoker's.
+    Raises StateError if a newer Stoker wrote it, Denied if it cannot be opened."""
     kind = _look(path)
     if kind == "newer":
         raise StateError(f"The database {path} was written by a newer Stoker.",

@@ -15,7 +15,7 @@ NONE: dict = {"tags": [], "note": ""}
 
 
 def of(q: Queries, ids: Sequence[str]) -> dict[str, dict]:
-    """`{"tags": [...], "note": str}` of each of these runs that has some."""
+    """`{"tags": [...], "note": str}` of each of these runs that has tags or a note."""
     found = {}
     for key, text in q.metas([_key(run_id) for run_id in ids]).items():
         found[key.removeprefix(_key(""))] = json.loads(text)
@@ -23,7 +23,7 @@ def of(q: Queries, ids: Sequence[str]) -> dict[str, dict]:
 
 
 def change(q: Queries, run_id: str, add: Iterable[str], remove: Iterable[str], note: str | None) -> None:
-    """Add and remove tags; set the note where it is given ("" removes it). Raises InvalidSpec."""
+    """Add and remove tags; set the note if given ("" removes it). Raises InvalidSpec."""
     now = of(q, [run_id]).get(run_id, NONE)
     wrong = next((tag for tag in add if not _TAG.fullmatch(tag)), None)
     if wrong is not None:

@@ -23,7 +23,7 @@ _FIELDS = [f.name for f in fields(Run)]
 
 
 class Queries:
-    """The queries within one transaction. `touched` collects the ids of runs that were changed."""
+    """Queries within one transaction. `touched` collects the ids of changed runs."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._c = connection
@@ -43,7 +43,8 @@ class Queries:
         return _run(row) if row else None
 
     def by_prefix(self, prefix: str, limit: int = 6) -> list[Run]:
-        """Runs whose id begins so. Ids are plain ASCII, so a range does what LIKE would, by the index."""
+        """Runs whose id begins with this text. Ids are plain ASCII, so a range query replaces LIKE and
+        uses the index."""
         clause = sa.and_(runs.c.id >= prefix, runs.c.id < prefix + "\x7f")
         return [
             _run(row)
@@ -51,12 +52,12 @@ class Queries:
         ]
 
     def insert(self, run: Run) -> None:
-        """A new run. Raises IntegrityError when the id or the name is taken."""
+        """Insert a run. Raises IntegrityError if the id or the name exists."""
         self._c.execute(runs.insert().values(_row(run)))
         self._note(run)
 
     def update(self, run: Run, **facts: object) -> Run | None:
-        """Write facts onto `run` if nobody changed it since it was loaded: the new run, else None."""
+        """Write facts to `run` if it has not changed since it was loaded; returns the new run, else None."""
         new = run.with_(**facts, version=run.version + 1)
         values = {k: v for k, v in _row(new).items() if k in facts or k == "version"}
         done = self._c.execute(
@@ -73,7 +74,8 @@ class Queries:
         return new
 
     def delete(self, run_id: str) -> None:
-        """Forget a run and its events. A run that waits for its good end goes on waiting, and says so."""
+        """Delete a run and its events. A run that waits for its successful end continues to wait, and says
+        so."""
         self._free(run_id)
         self._c.execute(runs.delete().where(runs.c.id == run_id))
         self._c.execute(events.delete().where(events.c.run_id == run_id))
@@ -91,8 +93,8 @@ class Queries:
         self.touched.append(run.id)
 
     def newest_named(self, name: str, active: bool = False) -> Run | None:
-        """The newest run of this name; `train` is also the name of train-2, train-3. `active`:
-        only one that has not ended."""
+        """The newest run of this name; `train` also means train-2, train-3. `active`: only runs that have
+        not ended."""
         query = (
             sa.select(runs)
             .where(_called(name), _shown())
@@ -104,7 +106,7 @@ class Queries:
         return _run(row) if row else None
 
     def count_named(self, name: str) -> int:
-        """The number of runs of this name, as `newest_named` counts them."""
+        """The number of runs of this name, counted as in `newest_named`."""
         return (
             self._c.execute(
                 sa.select(sa.func.count()).select_from(runs).where(_called(name), _shown())
@@ -113,7 +115,7 @@ class Queries:
         )
 
     def older_of_name(self, ids: Sequence[str]) -> set[str]:
-        """Those of these runs whose name means a newer run, so that only the id means them."""
+        """Those of these runs whose name means a newer run, so that users must type the id."""
         newer, found = runs.alias(), set()
         later = sa.or_(
             newer.c.created_at > runs.c.created_at,
@@ -133,7 +135,7 @@ class Queries:
     # --------------------------------------------------------------------------------------------------------
 
     def highest_number(self, stem: str) -> int:
-        """The highest number that a picked name of this stem carries (`train-7`: 7); 0 when there is none."""
+        """The highest number of an automatic name of this stem (`train-7`: 7); 0 if there is none."""
         return (
             self._c.execute(
                 sa.select(sa.func.max(runs.c.name_number)).where(runs.c.name_stem == stem)
@@ -152,7 +154,7 @@ class Queries:
     # --------------------------------------------------------------------------------------------------------
 
     def listing(self, *, everything: bool, folder_hash: str | None = None, limit: int = 200) -> list[Run]:
-        """Runs, newest first: all, or those that are not final and those of the wish `everything`."""
+        """Runs, newest first: all runs, or those that are not final and those of the wish `everything`."""
         query = sa.select(runs).where(_shown())
         if not everything:
             query = query.where(runs.c.state.not_in(_FINAL))
@@ -164,8 +166,8 @@ class Queries:
         ]
 
     def candidates(self, folder_hash: str, command_hash: str, limit: int = 20) -> list[Run]:
-        """Unfinished runs of one command in one folder, newest first: what `start` could continue.
-        A run that never started is none."""
+        """Unfinished runs of one command in one folder, newest first, which `start` could continue. Runs
+        that never started do not count."""
         began = sa.and_(
             runs.c.started_at.is_not(None), sa.or_(runs.c.attempt > 1, runs.c.reason != "start_failed")
         )
@@ -179,20 +181,20 @@ class Queries:
         return [_run(row) for row in self._c.execute(query.order_by(runs.c.created_at.desc()).limit(limit))]
 
     def neighbours(self, folder_hash: str) -> list[Run]:
-        """Runs that hold compute and work in place in this folder."""
+        """Runs that hold resources and work in place in this folder."""
         query = sa.select(runs).where(
             runs.c.folder_hash == folder_hash, runs.c.in_place == 1, runs.c.state.in_(_HOLDING)
         )
         return [_run(row) for row in self._c.execute(query.order_by(runs.c.created_at).limit(5))]
 
     def holding(self, target: str) -> int:
-        """How many runs hold compute on a target."""
+        """Number of runs that hold resources of a target."""
         query = sa.select(sa.func.count()).where(runs.c.target == target, runs.c.state.in_(_HOLDING))
         return self._c.execute(query).scalar() or 0
 
     def beside(self, run: Run) -> list[tuple[str, str, float, float]]:
-        """Other runs that worked in the same folder during the time of `run`, newest first:
-        id, target, from and to in Unix seconds, inf where one still works there."""
+        """Other runs that worked in the same folder at the same time as `run`, newest first: id, target,
+        begin and end in Unix seconds (inf if active)."""
         ended = run.ended_at if run.state.final and run.ended_at else math.inf
         query = sa.select(runs.c.id, runs.c.target, runs.c.created_at, runs.c.ended_at, runs.c.state).where(
             runs.c.folder_hash == run.folder_hash, runs.c.in_place == 1, runs.c.id != run.id,
@@ -209,28 +211,28 @@ class Queries:
         return [each for each in times if each[3] > run.created_at]
 
     def ended_before(self, moment: float) -> list[Run]:
-        """Final runs that ended before `moment`, oldest first: what gc may look at."""
+        """Final runs that ended before `moment`, oldest first: candidates for gc."""
         query = sa.select(runs).where(runs.c.state.in_(_FINAL), runs.c.ended_at < moment)
         return [_run(row) for row in self._c.execute(query.order_by(runs.c.ended_at))]
 
     def counts(self) -> dict[str, int]:
-        """How many runs are in each state."""
+        """Number of runs in each state."""
         return dict(self._c.execute(sa.select(runs.c.state, sa.func.count()).group_by(runs.c.state)).all())
 
     def all_ids(self) -> set[str]:
-        """The ids of all runs; for the sweep of the spool."""
+        """The ids of all runs, for cleaning the spool."""
         return set(self._c.execute(sa.select(runs.c.id)).scalars())
 
     def known(self, ids: Iterable[str]) -> set[str]:
-        """Which of these ids are runs."""
+        """Those of these ids that are runs."""
         return set(self._c.execute(sa.select(runs.c.id).where(runs.c.id.in_(list(ids)))).scalars())
 
     # -- what the reconciler asks
     # -------------------------------------------------------------------------------------
 
     def in_care(self) -> list[tuple[str, str]]:
-        """(id, target) of all runs that the reconciler must look at:
-        they hold compute, or a wish about them is open."""
+        """(id, target) of all runs that the reconciler must observe: they hold resources, or have an open
+        request."""
         open_wish = sa.or_(runs.c.state.in_(_HOLDING),
                            sa.and_(runs.c.state == State.PENDING.value, runs.c.wish != WISH_RUN),
                            sa.and_(runs.c.state.in_(_FINAL), runs.c.wish == WISH_RM))
@@ -240,7 +242,7 @@ class Queries:
         ]
 
     def holders(self, target: str) -> list[Holding]:
-        """What is held of the things that are counted on a target, oldest first."""
+        """Held resources of a target, oldest first."""
         columns = (runs.c.id, runs.c.name, runs.c.gpus, runs.c.slots, runs.c.gpu_uuids)
         counted = sa.or_(runs.c.gpus > 0, runs.c.slots > 0, runs.c.gpu_uuids != "[]")
         query = (
@@ -254,7 +256,7 @@ class Queries:
         ]
 
     def targets_with_queue(self) -> list[str]:
-        """Targets that some run waits for."""
+        """Targets for which a run waits."""
         return list(
             self._c.execute(
                 sa.select(runs.c.target).where(runs.c.state == State.PENDING.value).distinct()
@@ -262,11 +264,11 @@ class Queries:
         )
 
     def waiting_for(self) -> dict[str, int]:
-        """Target -> how many runs wait here for their turn on it, or for another run."""
+        """Target -> number of runs that wait here for it, or for another run."""
         return self._counted(sa.and_(runs.c.state == State.PENDING.value, runs.c.wish == WISH_RUN))
 
     def coming_to(self) -> dict[str, int]:
-        """Target -> how many runs are on their way to it and have not begun there."""
+        """Target -> number of runs that are being sent there and have not begun."""
         return self._counted(
             sa.and_(
                 runs.c.state.in_([State.STAGING.value, State.STARTING.value]), runs.c.started_at.is_(None)
@@ -281,15 +283,15 @@ class Queries:
         )
 
     def next_for_gpus(self, target: str, limit: int) -> list[Run]:
-        """The head of the queue of those that want GPUs."""
+        """The first waiting runs that need GPUs."""
         return self._queue(target, limit, runs.c.gpus > 0)
 
     def next_for_slots(self, target: str, limit: int) -> list[Run]:
-        """The head of the queue of those that want CPU slots and no GPU."""
+        """The first waiting runs that need CPU slots and no GPU."""
         return self._queue(target, limit, sa.and_(runs.c.gpus == 0, runs.c.slots > 0))
 
     def next_for_nothing(self, target: str, limit: int) -> list[Run]:
-        """Waiting runs that want nothing that is counted."""
+        """Waiting runs that need no counted resource."""
         return self._queue(target, limit, sa.and_(runs.c.gpus == 0, runs.c.slots == 0))
 
     def _queue(self, target: str, limit: int, clause: sa.ColumnElement[bool]) -> list[Run]:
@@ -309,13 +311,13 @@ class Queries:
     # -------------------------------------------------------------------------------------------
 
     def add_waits(self, run_id: str, after: Iterable[str]) -> None:
-        """`run_id` may not start before these ended well."""
+        """`run_id` may start only after these runs ended successfully."""
         rows = [{"run_id": run_id, "after_id": other} for other in dict.fromkeys(after)]
         if rows:
             self._c.execute(waits.insert(), rows)
 
     def clear_waits(self, run_id: str) -> None:
-        """`run_id` waits for nobody any more."""
+        """`run_id` no longer waits for other runs."""
         self._c.execute(waits.delete().where(waits.c.run_id == run_id))
 
     def _ended(self, run: Run) -> None:
@@ -338,18 +340,18 @@ class Queries:
                 )
 
     def not_over(self, spec: Spec) -> list[str]:
-        """The ids that a run of this spec waits for now."""
+        """Ids that a run with this spec waits for now."""
         well = [
             other for other in spec.after if (run := self.get(other)) is None or run.state is not State.DONE
         ]
         return well + self.not_ended(spec.after_any)
 
     def not_ended(self, ids: Iterable[str]) -> list[str]:
-        """Those of these runs that are there and have not ended."""
+        """Those of these runs that exist and have not ended."""
         return [run.id for run in map(self.get, ids) if run is not None and not run.state.final]
 
     def waits_of(self, ids: Sequence[str]) -> dict[str, list[str]]:
-        """For each of these runs the ids that it waits for."""
+        """For each of these runs, the ids that it waits for."""
         found: dict[str, list[str]] = {}
         for start in range(0, len(ids), 500):
             query = (
@@ -365,7 +367,7 @@ class Queries:
     # ----------------------------------------------------------------------------------------------
 
     def events_of(self, run_id: str, limit: int = 200) -> list[dict]:
-        """What happened to a run, newest `limit`, in order."""
+        """The newest `limit` events of a run, in order."""
         query = (
             sa.select(events).where(events.c.run_id == run_id).order_by(events.c.number.desc()).limit(limit)
         )
@@ -376,11 +378,11 @@ class Queries:
         return rows[::-1]
 
     def meta(self, key: str) -> str | None:
-        """A fact about the database itself."""
+        """A fact about the database."""
         return self._c.execute(sa.select(meta.c.value).where(meta.c.key == key)).scalar()
 
     def metas(self, keys: Sequence[str]) -> dict[str, str]:
-        """Those of these facts that are known."""
+        """Known values of these facts."""
         found: dict[str, str] = {}
         for start in range(0, len(keys), 500):
             query = sa.select(meta).where(meta.c.key.in_(keys[start:start + 500]))
@@ -388,14 +390,14 @@ class Queries:
         return found
 
     def metas_under(self, prefix: str) -> dict[str, str]:
-        """All facts whose key begins like this."""
+        """All facts whose key begins with this text."""
         return {
             row.key: row.value
             for row in self._c.execute(sa.select(meta).where(meta.c.key.startswith(prefix, autoescape=True)))
         }
 
     def owed(self) -> list[str]:
-        """The ids of the runs whose files are to come home."""
+        """Ids of the runs whose files must still be copied home."""
         of_runs = sa.and_(
             meta.c.key >= homecoming.PREFIX,
             meta.c.key < homecoming.key("\x7f"),
@@ -406,7 +408,7 @@ class Queries:
         ]
 
     def set_meta(self, key: str, value: str | None) -> None:
-        """Write such a fact; None forgets it."""
+        """Write a fact; None deletes it."""
         self._c.execute(meta.delete().where(meta.c.key == key))
         if value is not None:
             self._c.execute(meta.insert().values(key=key, value=value))

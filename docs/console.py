@@ -1,11 +1,11 @@
 """Tries the console as a person would, in a real Chromium, and makes pictures of each step:
-`python docs/console.py [--axe FILE]`.
+`python docs/console.py`.
 
 The story: begin a sweep of six runs, watch it, compare, open the best, see its log and picture, kill the
 server, stop a run, start it again; each step at each width, light and dark, in each language.
 Then every other page so. The pictures are in build/console/.
-What overlaps the window or other text, or breaks, is printed, and with the file of axe-core (axe.min.js) also
-what it finds serious. Exit code 1 if anything was found.
+What overlaps the window or other text, or breaks, is printed, and what axe-core finds serious.
+Exit code 1 if anything was found.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def main() -> int:
     from playwright.sync_api import sync_playwright
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--axe", type=Path, help="axe.min.js of axe-core")
+    parser.add_argument("--axe", type=Path, default=REPO / "tests" / "console" / "axe.min.js", help="axe.min.js of axe-core")
     asked = parser.parse_args()
     PLACE.mkdir(parents=True, exist_ok=True)
     ground = Ground()
@@ -233,7 +233,7 @@ def main() -> int:
         ground.detach("--name", "server", "--", "python", "serve.py")
         with sync_playwright() as started:
             browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=OPTIONS)
-            story = Story(ground, browser, asked.axe.read_text("utf-8") if asked.axe else "")
+            story = Story(ground, browser, asked.axe.read_text("utf-8"))
             story.look_at_all()
             browser.close()
     finally:

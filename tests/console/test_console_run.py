@@ -123,3 +123,27 @@ def test_a_table_of_values_is_a_table(place: Place):
 
 def test_the_age_of_a_run_is_never_nothing(place: Place):
     assert words.since({**place.ground.show("ended"), "ended_at": "2999-01-01T00:00:00Z"}) == "< 10s"
+
+
+def told(points: list, name: str = "loss") -> dict:
+    """A curve as the server tells it."""
+    return {"name": name, "metric": name, "split": None, "axis": "step", "unit": "", "source": "printed", "better": "min",
+            "count": len(points), "last": points[-1], "points": points}
+
+
+def test_odd_names_and_values_of_curves():
+    run = {"id": "x", "name": "x"}
+    names = ["<b>loss</b>", "a/b/c", "\N{DIRECT HIT}", *(f"name-{n}" for n in range(10_000))]
+    odd = [[0, "nan"], [1, "inf"], [2, 1e300], [1, 0.5]]  # as JSON has them; the steps go backwards
+    series = [told(odd, name) for name in names]
+    drawn_now = drawn.charts([{"run": run, "series": series, "notes": []}])
+    assert (len(drawn_now["charts"]), drawn_now["more"]) == (drawn.CHARTS, len(names) - drawn.CHARTS)
+    assert [chart["title"] for chart in drawn_now["charts"][:3]] == names[:3]
+    assert drawn_now["charts"][0]["curves"][0]["points"] == [[0, None], [1, None], [2, 1e300], [1, 0.5]]
+    spark = drawn.spark([series[0]]).decode()
+    assert "<b>" not in spark and "&lt;b&gt;" in spark and "nan" not in spark
+    assert words.point([0, "nan"], axis="step") == "nan (step 0)"
+    run |= {"parameters": {}, "steps_s": None, "metrics": {
+        "loss": {"best": [0, "nan"], "last": [0, "-inf"], "better": "min", "unit": "", "axis": "step"}}}
+    table = drawn.table({"metrics": ["loss"], "parameters": [], "runs": [run, run], "verdicts": {}}, "loss", [])
+    assert not any(cell["best"] for row in table["rows"] for cell in row["cells"]), "not finite: not the best"

@@ -4,7 +4,6 @@ first page, a run with 20 curves, lateness, ten open pages; TensorBoard beside i
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import socket
 import statistics
@@ -15,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import quote
 
 from benchmarks.ground import BIN, Ground, children, cpu_seconds, memory_bytes, until
 from benchmarks.many_runs import copies
@@ -45,10 +45,11 @@ def rows(ground: Ground, short: bool) -> list[Row]:
     ground.script("live.py", LIVE)
     model = ground.detach("--name", "many", "--", sys.executable, "train.py", "500" if short else "20000")
     ground.wait_state("many", "done", timeout_s=300)
-    large = huge(ground, points)
+    beside = side_by_side(ground, captured(ground, "same", 10_000 if short else 400_000)["id"])
+    large = captured(ground, "huge", points)
     small = ground.detach("--name", "small", "--", sys.executable, "train.py", "5")
     ground.wait_state("small", "done", timeout_s=120)
-    copies(ground, small["id"], count - live - 3, folders=True)
+    copies(ground, small["id"], count - live - 4, folders=True)
     with ThreadPoolExecutor(STARTED_AT_ONCE) as pool:
         list(
             pool.map(
@@ -95,7 +96,7 @@ def rows(ground: Ground, short: bool) -> list[Row]:
         ),
         Row(
             name="console: lateness of a change",
-            value=lateness(ground, ask),
+            value=lateness(ground, ask, f"live-{live - 1}"),
             target=1,
             unit="s",
             detail="a tag that the CLI adds",
@@ -114,14 +115,14 @@ def rows(ground: Ground, short: bool) -> list[Row]:
             unit="MB",
             detail=f"console; server {memory[1] / 1e6:.0f} MB",
         ),
-        *tensorboard(ground, model["id"]),
+        *beside,
     ]
 
 
-def huge(ground: Ground, points: int) -> dict:
+def captured(ground: Ground, name: str, points: int) -> dict:
     """A run that has ended, with so many points in CURVES curves, as its hooks would have written them."""
-    run = ground.detach("--name", "huge", "--", sys.executable, "train.py", "2")
-    ground.wait_state("huge", "done", timeout_s=120)
+    run = ground.detach("--name", name, "--", sys.executable, "train.py", "2")
+    ground.wait_state(name, "done", timeout_s=120)
     folder = ground.attempt_file(run["id"], 1, "hooks")
     folder.mkdir(exist_ok=True)
     with open(folder / "numbers.jsonl", "w", encoding="ascii") as f:
@@ -156,20 +157,22 @@ def asker(link: str) -> Callable[[str], bytes]:
     host = link.split("/")[2]
 
     def get(path: str, cookie: str) -> tuple[bytes, str]:
-        connection = HTTPConnection(host, timeout=120)
+        connection = HTTPConnection(host, timeout=600)
         connection.request("GET", path, headers={"Cookie": cookie})
         answer = connection.getresponse()
+        assert answer.status in (200, 303), f"{path}: {answer.status}"
         return answer.read(), (answer.headers["Set-Cookie"] or "").split(";")[0]
     _, cookie = get(link[link.index("/enter"):], "")
     return lambda path: get(path, cookie)[0]
 
 
-def lateness(ground: Ground, ask: Callable[[str], bytes]) -> float:
-    """Seconds from the end of `stoker tag` until the list shows the tag; the median of three."""
+def lateness(ground: Ground, ask: Callable[[str], bytes], run: str) -> float:
+    """Seconds from the end of `stoker tag` until the first page of the list shows the tag;
+    the median of three."""
     found = []
     for n in range(3):
         time.sleep(0.7)
-        ground.stoker("tag", "live-0", f"late-{n}").ok()
+        ground.stoker("tag", run, f"late-{n}").ok()
         began = time.monotonic()
         until(lambda n=n: f"late-{n}".encode() in ask("/runs"), 60)
         found.append(time.monotonic() - began)
@@ -190,7 +193,7 @@ def ten_pages(
         context.new_page().goto(link)
         for path in PAGES[1:]:
             context.new_page().goto(address + path)
-        time.sleep(5)
+        time.sleep(min(5, window_s / 3))
         before, began = [cpu_seconds(pid) for pid in pids], time.monotonic()
         time.sleep(window_s)
         took = time.monotonic() - began
@@ -200,10 +203,47 @@ def ten_pages(
     return used, memory
 
 
-def tensorboard(ground: Ground, run_id: str) -> list[Row]:
-    """Time from its start until TensorBoard serves the curves of the same run, and its memory."""
+def side_by_side(ground: Ground, run_id: str) -> list[Row]:
+    """The console and TensorBoard, each started anew: seconds until it has answered with a curve of the run,
+    and memory then. The same events: what the hooks captured of a SummaryWriter, and event files of that."""
+    points = sum(each["count"] for each in ground.stoker("plot", run_id, "--json").json()["series"])
     folder = ground.root / "events"
     ground.stoker("board", run_id, "--export", str(folder), timeout_s=300).ok()
+    rows = []
+    about = f"one run of {points:,} points"
+    both = (("console", own, run_id), ("TensorBoard", tensorboard, folder))
+    for name, measure, what in both:
+        took, memory = measure(ground, what)
+        rows += [
+            Row(
+                name=f"{name}: from its start to the first curve",
+                value=took,
+                target=None,
+                unit="s",
+                detail=about,
+            ),
+            Row(name=f"{name}: memory then", value=memory / 1e6, target=None, unit="MB", detail=about),
+        ]
+    return rows
+
+
+def own(ground: Ground, run_id: str) -> tuple[float, int]:
+    """Of the console: it and the server are started, and read the run for the first time."""
+    ground.stoker("server", "stop").ok()
+    shutil.rmtree(ground.folder(run_id) / "index", ignore_errors=True)
+    began = time.monotonic()
+    console = ground.start_stoker("ui", "--json", stdout=subprocess.PIPE)
+    ask = asker(json.loads(console.stdout.readline())["url"])
+    assert json.loads(ask(f"/curves.json?run={run_id}&points=600"))["charts"][0]["curves"][0]["points"]
+    took = time.monotonic() - began
+    memory = sum(memory_bytes(pid) for pid in (console.pid, ground.server_pid()))
+    console.kill()
+    console.wait()
+    return took, memory
+
+
+def tensorboard(ground: Ground, folder: Path) -> tuple[float, int]:
+    """Of TensorBoard, on the same events as files."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
@@ -216,24 +256,21 @@ def tensorboard(ground: Ground, run_id: str) -> list[Row]:
     )
     ground.keep(process)
 
+    def answered(path: str) -> object:
+        connection = HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("GET", f"/data/plugin/scalars/{path}")
+        return json.loads(connection.getresponse().read())
+
     def drawn() -> bool:
         try:
-            connection = HTTPConnection("127.0.0.1", port, timeout=30)
-            connection.request("GET", "/data/plugin/scalars/tags")
-            return bool(re.search(rb"metric", connection.getresponse().read()))
-        except OSError:
+            tags = {run: list(found) for run, found in answered("tags").items() if found}
+            wanted = [f"scalars?run={quote(run)}&tag={quote(found[0])}" for run, found in tags.items()]
+            return any(map(answered, wanted))
+        except (OSError, ValueError):
             return False
-    until(drawn, 120, "the curves in TensorBoard")
+    until(drawn, 300, "a curve in TensorBoard")
     took = time.monotonic() - began
     memory = sum(memory_bytes(pid) for pid in (process.pid, *children(process.pid)))
     process.kill()
     process.wait()
-    return [
-        Row(
-            name="TensorBoard: from its start to the curves of the same run",
-            value=took,
-            target=None,
-            unit="s",
-        ),
-        Row(name="TensorBoard: memory with one run", value=memory / 1e6, target=None, unit="MB"),
-    ]
+    return took, memory

@@ -48,6 +48,8 @@ def test_files_that_are_too_large_get_fewer():
 def test_no_text_holds(what):
     found = []
     for name, text in texts():
+        if name == "tests/console/axe.min.js":  # a file of others; its hash is checked
+            continue
         for number, line in enumerate(text.splitlines(), 1):
             if BANNED_TEXT[what].search(COLOURS.sub("", line) if name.endswith((".svg", ".css", ".html", ".js")) else line):
                 found.append(f"{name}:{number}: {line.strip()[:120]}")

@@ -15,7 +15,7 @@ from stoker.cli.options import json_option, plane
     "--port",
     type=click.IntRange(1, 65535),
     metavar="N",
-    help="Port on 127.0.0.1.  [default: the same each time]",
+    help="Port on 127.0.0.1.  [default: the same port each time]",
 )
 @json_option('Print {"url": LINK} as the first line.')
 def ui(no_browser: bool, port: int | None, as_json: bool) -> None:

@@ -104,12 +104,6 @@ def test_no_part_of_a_step_is_below_nothing():
     assert model.fit_step([(32, 0.010), (64, 0.030)]).fixed_s == 0
 
 
-def test_memory_by_batch():
-    memory = model.fit_memory([(16, 1.2e9), (32, 1.4e9)])
-    assert memory.largest(4e9, margin=1.0) == pytest.approx(240, abs=1)
-    assert model.fit_memory([(16, 1e9), (32, 1e9)]).largest(4e9) is None
-
-
 def test_without_workers_no_more_is_waited_than_the_clock_saw():
     device_bound = facts(*pairs("R1", 7, split={"data": 0.04, "other": 0.96}))
     assert View(device_bound, CARD).stall.value == pytest.approx(0.04)

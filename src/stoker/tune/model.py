@@ -189,26 +189,3 @@ def fit_step(dots: Sequence[tuple[float, float]]) -> StepModel | None:
     if fixed < 0:
         return StepModel(0.0, sum(b * s for b, s in dots) / sum(b * b for b, _ in dots))
     return StepModel(fixed, slope)
-
-
-@dataclass(frozen=True)
-class MemoryModel:
-    """Bytes by batch: fixed + sample * B."""
-
-    fixed: float
-    sample: float
-
-    def at(self, batch: float) -> float:
-        return self.fixed + self.sample * batch
-
-    def largest(self, limit: float, margin: float = 0.92) -> int | None:
-        """The largest batch within a part of a limit; None where the batch does not show in the memory."""
-        return int((margin * limit - self.fixed) / self.sample) if self.sample > 0 else None
-
-
-def fit_memory(dots: Sequence[tuple[float, float]]) -> MemoryModel | None:
-    """(batch, peak bytes) of at least two different batches."""
-    if len({b for b, _ in dots}) < 2:
-        return None
-    slope, fixed = statistics.linear_regression([b for b, _ in dots], [m for _, m in dots])
-    return MemoryModel(fixed, max(0.0, slope))

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from stoker.base.config import Home, private_folder
 from stoker.base.vendor import hooks_name, lay_out
@@ -290,56 +291,109 @@ class Trial:
 
     def _judge(self, code: int | None) -> Ended:
         facts = _json(self.room / FACTS)
-        processes = _json_lines(_read(self.room / HOOKS / PROCESSES))
-        tail = tail_of(self.room / ERR)
         ended = Ended(
             "facts",
             facts,
             code=code,
             signal=-code if code and code < 0 else 0,
-            processes=processes,
-            lines=error_lines(tail),
+            processes=_json_lines(_read(self.room / HOOKS / PROCESSES)),
+            lines=error_lines(tail_of(self.room / ERR)),
         )
-        effects = (facts or {}).get("side_effects") or {}
-        if effects.get("network") and not self.order.get("network"):
-            return _with(ended, "network", "the script writes to the network")
-        if effects.get("stdin") or (
-            code and any(ended.lines[-1:] and ended.lines[-1].startswith(e) for e in _STDIN_ERRORS)
-        ):
-            return _with(ended, "stdin", "the script waits for input")
-        stepped = facts is not None and (facts.get("ended") == "enough" or bool(facts.get("steps_seen")))
-        if stepped and facts.get("ended") != "error":
-            return ended
-        if (code and code > 0 and not self._ended_by_us) or (facts or {}).get("ended") == "error":
-            last = _last_word(ended.lines, facts)
-            return _with(
-                ended,
-                "error",
-                f"the script fails: {last}" if last else f"the script fails with exit code {code}",
-            )
-        if code and code < 0 and not self._ended_by_us and facts is None:
-            name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-            return _with(ended, "killed", f"killed by {name}")
-        if self._trains():
-            return _with(ended, "stopped" if self._ended_by_us else "ended", "")
-        if not processes:
-            return _with(
-                ended,
-                "unhooked",
-                "no Python process loaded Stoker's hooks (python -I, -E or -S, or no Python at all?)",
-            )
-        if not any(line.get("torch") for line in processes):
-            other = next((str(line["other"])[:40] for line in processes if line.get("other")), "")
-            return _with(
-                ended,
-                "no_torch",
-                f"the script uses {other}, not torch" if other else "the script never imported torch",
-            )
-        return _with(ended, "stopped" if self._ended_by_us else "no_step", "no optimizer made a step")
+        end = _End(
+            ended, facts or {}, bool(self.order.get("network")), self._ended_by_us, self._trains()
+        )
+        named = next((named for verdict in _VERDICTS if (named := verdict(end))), None)
+        return _with(ended, *named) if named else ended
 
     def clear(self) -> None:
         """Its room, with what the script wrote there, is removed."""
         shutil.rmtree(self.room, ignore_errors=True)
+
+
+class _End(NamedTuple):
+    """A trial that has ended: what each of _VERDICTS is asked about."""
+
+    ended: Ended
+    facts: dict
+    network: bool  # it may write to the network
+    by_us: bool  # it was ended from here
+    trains: bool
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.ended.code and self.ended.code > 0)
+
+    @property
+    def effects(self) -> dict:
+        return self.facts.get("side_effects") or {}
+
+
+def _network(end: _End) -> tuple[str, str] | None:
+    writes = end.effects.get("network") and not end.network
+    return ("network", "the script writes to the network") if writes else None
+
+
+def _stdin(end: _End) -> tuple[str, str] | None:
+    last = (end.ended.lines or [""])[-1]
+    asked = bool(end.ended.code) and any(last.startswith(error) for error in _STDIN_ERRORS)
+    return ("stdin", "the script waits for input") if end.effects.get("stdin") or asked else None
+
+
+def _stepped(end: _End) -> tuple[str, str] | None:
+    enough = end.facts.get("ended") == "enough" or bool(end.facts.get("steps_seen"))
+    return ("facts", "") if enough and end.facts.get("ended") != "error" else None
+
+
+def _error(end: _End) -> tuple[str, str] | None:
+    if not (end.failed and not end.by_us) and end.facts.get("ended") != "error":
+        return None
+    last = _last_word(end.ended.lines, end.ended.facts)
+    why = f"the script fails: {last}" if last else f"the script fails with exit code {end.ended.code}"
+    return "error", why
+
+
+def _killed(end: _End) -> tuple[str, str] | None:
+    number = end.ended.signal
+    if not number or end.by_us or end.ended.facts is not None:
+        return None
+    name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
+    return "killed", f"killed by {name}"
+
+
+def _trained(end: _End) -> tuple[str, str] | None:
+    return ("stopped" if end.by_us else "ended", "") if end.trains else None
+
+
+def _unhooked(end: _End) -> tuple[str, str] | None:
+    if end.ended.processes:
+        return None
+    why = "no Python process loaded Stoker's hooks (python -I, -E or -S, or no Python at all?)"
+    return "unhooked", why
+
+
+def _no_torch(end: _End) -> tuple[str, str] | None:
+    if any(line.get("torch") for line in end.ended.processes):
+        return None
+    other = next((str(line["other"])[:40] for line in end.ended.processes if line.get("other")), "")
+    return "no_torch", f"the script uses {other}, not torch" if other else "the script never imported torch"
+
+
+def _no_step(end: _End) -> tuple[str, str] | None:
+    return "stopped" if end.by_us else "no_step", "no optimizer made a step"
+
+
+# Each gives (how, why) where it applies, else None; the first that applies names the end.
+_VERDICTS = (
+    _network,
+    _stdin,
+    _stepped,
+    _error,
+    _killed,
+    _trained,
+    _unhooked,
+    _no_torch,
+    _no_step,
+)
 
 
 class _Idle:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 WELL, MISTAKE, NOT_REHEARSED = 0, 1, 3
 NOT_CHECKED = [
     "memory of the GPU: whether model and batch fit",
@@ -11,8 +13,20 @@ NOT_CHECKED = [
 ]
 
 
+class Case(NamedTuple):
+    """All that a rehearsal heard: what each rule below is asked about."""
+
+    heard: dict  # pid -> its events
+    ends: dict  # rank -> exit code
+    found: dict  # what the watch over the ranks saw
+    trained: dict  # pid -> its events, of those that made an optimizer step
+    errors: list  # events of errors, in the order of time
+    bad: dict  # rank -> exit code that is not 0
+
+
 def judge(heard: dict, ends: dict, found: dict, *, plan: object, ranks: int, seconds: float) -> dict:
     """{"code", "verdict", "lines", "warnings", "not_checked", ...}.
+    The first rule of _RULES that applies decides.
     `lines` is None where there is nothing to say: no torch, no mistake."""
     trained = {pid: events for pid, events in heard.items() if last(events, "step")}
     errors = sorted(
@@ -30,76 +44,110 @@ def judge(heard: dict, ends: dict, found: dict, *, plan: object, ranks: int, sec
     }
     if not heard and not bad:
         return {**outcome, "lines": None}
-    refused = next((e for e in errors if e["kind"] == "CannotRehearse"), None)
-    if found.get("same_gpu"):
-        gpu, who = found["same_gpu"]
-        _mistake(
-            outcome,
-            (
-                f"ranks {' and '.join(map(str, who))} use the same GPU (cuda:{gpu}); "
-                "NCCL refuses that (Duplicate GPU detected)"
-            ),
-        )
-        outcome["lines"].append(
-            "use one GPU per rank: torch.cuda.set_device(local_rank), .to(local_rank), "
-            "device_ids=[local_rank]"
-        )
-    elif found.get("stuck") and not errors:
-        _mistake(outcome, "deadlock: the ranks wait for each other forever")
-        outcome["lines"] += [
-            _stands(heard[pid], where)
-            for pid, where in sorted(found["stuck"].items(), key=lambda i: str(rank_of(heard[i[0]])))
-        ]
-        outcome["lines"] += [f"rank {rank} has ended" for rank in found["gone"]]
-        outcome["lines"].append("every rank must make the same collective calls, in the same order")
-    elif found.get("silent"):
-        outcome.update(
-            code=NOT_REHEARSED, verdict="the script made no progress, so Stoker ended the rehearsal"
-        )
-        outcome["lines"] += [_stands(heard[pid], where) for pid, where in found["silent"].items()]
-    elif refused:
-        outcome.update(code=NOT_REHEARSED, verdict=f"this script cannot be rehearsed: {refused['text']}")
-    elif errors and not [e for e in errors if not _was_left(e)] and 0 in ends.values():
-        _mistake(outcome, "a rank ended while another rank waits for it; with NCCL this waits forever")
-        outcome["lines"] += [f"rank {rank} had ended" for rank, code in ends.items() if code == 0]
-        outcome["lines"] += [
-            _stands(events, last(events, "into"))
-            for events in heard.values()
-            if any(_was_left(e) for e in events) and last(events, "into")
-        ]
-    elif errors:
-        first = next((e for e in errors if not _was_left(e)), errors[0])
-        who = f"rank {first['rank']}: " if first.get("rank") not in ("", None) else ""
-        _mistake(
-            outcome,
-            (
-                f"the script failed: {who}{first['kind']}: "
-                f"{first['text'].splitlines()[0] if first['text'] else ''}"
-            ),
-        )
-        if first["at"]:
-            outcome["lines"].append(f"at {first['at']}; the traceback is above")
-        outcome["lines"] += _hints(first)
-    elif bad:
-        rank, code = sorted(bad.items())[0]
-        how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-        _mistake(
-            outcome,
-            (
-                f"the script ended {'in rank ' + str(rank) + ' ' if len(ends) > 1 else ''}with {how}; "
-                "its output is above"
-            ),
-        )
-    elif not trained:
-        outcome.update(
-            code=NOT_REHEARSED, verdict="nothing was trained: the script finished without an optimizer step"
-        )
-    elif _not_finite(trained):
-        _mistake(outcome, f"the loss is not finite at {_not_finite(trained)}")
-    else:
-        outcome["verdict"] = "rehearsal passed"
-    outcome["lines"] = [*_ran(heard, trained, plan, ranks, seconds), *outcome["lines"]]
-    return outcome
+    case = Case(heard, ends, found, trained, errors, bad)
+    code, verdict, lines = next(judged for rule in _RULES if (judged := rule(case)))
+    ran = _ran(heard, trained, plan, ranks, seconds)
+    return {**outcome, "code": code, "verdict": verdict, "lines": [*ran, *lines]}
+
+
+def _same_gpu(case: Case) -> tuple | None:
+    if not case.found.get("same_gpu"):
+        return None
+    gpu, who = case.found["same_gpu"]
+    verdict = (
+        f"ranks {' and '.join(map(str, who))} use the same GPU (cuda:{gpu}); "
+        "NCCL refuses that (Duplicate GPU detected)"
+    )
+    hint = (
+        "use one GPU per rank: torch.cuda.set_device(local_rank), .to(local_rank), "
+        "device_ids=[local_rank]"
+    )
+    return MISTAKE, verdict, [hint]
+
+
+def _deadlock(case: Case) -> tuple | None:
+    if not case.found.get("stuck") or case.errors:
+        return None
+    stuck = sorted(case.found["stuck"].items(), key=lambda i: str(rank_of(case.heard[i[0]])))
+    lines = [
+        *(_stands(case.heard[pid], where) for pid, where in stuck),
+        *(f"rank {rank} has ended" for rank in case.found["gone"]),
+        "every rank must make the same collective calls, in the same order",
+    ]
+    return MISTAKE, "deadlock: the ranks wait for each other forever", lines
+
+
+def _silent(case: Case) -> tuple | None:
+    if not case.found.get("silent"):
+        return None
+    lines = [_stands(case.heard[pid], where) for pid, where in case.found["silent"].items()]
+    return NOT_REHEARSED, "the script made no progress, so Stoker ended the rehearsal", lines
+
+
+def _refused(case: Case) -> tuple | None:
+    refused = next((e for e in case.errors if e["kind"] == "CannotRehearse"), None)
+    return (NOT_REHEARSED, f"this script cannot be rehearsed: {refused['text']}", []) if refused else None
+
+
+def _rank_left(case: Case) -> tuple | None:
+    if not case.errors or not all(map(_was_left, case.errors)) or 0 not in case.ends.values():
+        return None
+    lines = [f"rank {rank} had ended" for rank, code in case.ends.items() if code == 0]
+    lines += [
+        _stands(events, last(events, "into"))
+        for events in case.heard.values()
+        if any(_was_left(e) for e in events) and last(events, "into")
+    ]
+    return MISTAKE, "a rank ended while another rank waits for it; with NCCL this waits forever", lines
+
+
+def _error(case: Case) -> tuple | None:
+    if not case.errors:
+        return None
+    first = next((e for e in case.errors if not _was_left(e)), case.errors[0])
+    who = f"rank {first['rank']}: " if first.get("rank") not in ("", None) else ""
+    said = first["text"].splitlines()[0] if first["text"] else ""
+    at = [f"at {first['at']}; the traceback is above"] if first["at"] else []
+    return MISTAKE, f"the script failed: {who}{first['kind']}: {said}", [*at, *_hints(first)]
+
+
+def _bad_end(case: Case) -> tuple | None:
+    if not case.bad:
+        return None
+    rank, code = sorted(case.bad.items())[0]
+    how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    where = f"in rank {rank} " if len(case.ends) > 1 else ""
+    return MISTAKE, f"the script ended {where}with {how}; its output is above", []
+
+
+def _not_trained(case: Case) -> tuple | None:
+    if case.trained:
+        return None
+    return NOT_REHEARSED, "nothing was trained: the script finished without an optimizer step", []
+
+
+def _loss_not_finite(case: Case) -> tuple | None:
+    where = _not_finite(case.trained)
+    return (MISTAKE, f"the loss is not finite at {where}", []) if where else None
+
+
+def _passed(_case: Case) -> tuple | None:
+    return WELL, "rehearsal passed", []
+
+
+# Each rule gives (code, verdict, lines) where it applies, else None. The order is that of what explains more.
+_RULES = (
+    _same_gpu,
+    _deadlock,
+    _silent,
+    _refused,
+    _rank_left,
+    _error,
+    _bad_end,
+    _not_trained,
+    _loss_not_finite,
+    _passed,
+)
 
 
 def _was_left(event: dict) -> bool:
@@ -124,10 +172,6 @@ def as_text(outcome: dict) -> str:
     lines += [f"  warning: {line}" for line in outcome["warnings"]]
     lines += ["  not checked without a GPU:", *(f"    {line}" for line in outcome["not_checked"])]
     return "\n".join(lines) + "\n"
-
-
-def _mistake(outcome: dict, verdict: str) -> None:
-    outcome.update(code=MISTAKE, verdict=verdict)
 
 
 def _ran(heard: dict, trained: dict, plan: object, ranks: int, seconds: float) -> list:

@@ -297,7 +297,8 @@ def _mark_bad(n: object, reason: str) -> None:
     write_state(tried=[*(state().get("tried") or ())[-9:], {"image": n, "why": reason}])
     if n is None:
         return
-    own.write(os.path.join(phases.folder, "images", str(n), "bad"), reason.encode(errors="replace"))
+    from . import store
+    store.mark_bad(phases.folder, n, reason)
 
 
 def _give_files_back() -> None:

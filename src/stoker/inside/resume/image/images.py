@@ -122,33 +122,72 @@ def _hand_over(meta: dict, copy, begun: float) -> bool:
 
 
 def refusal(seen) -> str:
-    """Why no image can be taken of what this walk saw, or nothing."""
-    for call in obstacles:
-        if why := call():
-            return why
-    if seen.refusals:
-        return words.NOT_SAVED.format(what=seen.refusals[0])
+    """Why no image can be taken of what this walk saw: the first sentence of _REFUSALS, or nothing."""
+    return next((why for check in _REFUSALS if (why := check(seen))), "")
+
+
+def _by_obstacle(_seen) -> str:
+    return next((why for call in obstacles if (why := call())), "")
+
+
+def _not_saved(seen) -> str:
+    return words.NOT_SAVED.format(what=seen.refusals[0]) if seen.refusals else ""
+
+
+def _tensor_not_saved(seen) -> str:
     for path, tensor in seen.tensors.items():
-        why = storages.cannot(tensor)
-        if why:
+        if why := storages.cannot(tensor):
             return words.NOT_SAVED.format(what=f"{walk.tell(path, seen.frames)} is {why}")
-    if name := reopened.replaced(list(seen.arrays.values())):
-        return words.MAP_REPLACED.format(path=name)
-    if address := _address(seen):
-        return words.ADDRESS.format(
-            name=walk.tell(address, seen.frames), what=walk.tell(seen.facts[address][1], seen.frames)
-        )
+    return ""
+
+
+def _map_replaced(seen) -> str:
+    name = reopened.replaced(list(seen.arrays.values()))
+    return words.MAP_REPLACED.format(path=name) if name else ""
+
+
+def _address_kept(seen) -> str:
+    address = _address(seen)
+    if not address:
+        return ""
+    what = walk.tell(seen.facts[address][1], seen.frames)
+    return words.ADDRESS.format(name=walk.tell(address, seen.frames), what=what)
+
+
+def _graph_alive(seen) -> str:
     alive = graphs.alive(seen)
-    if alive:
-        return words.GRAPH_ALIVE.format(name=walk.tell(alive, seen.frames))
+    return words.GRAPH_ALIVE.format(name=walk.tell(alive, seen.frames)) if alive else ""
+
+
+def _type_unknown(seen) -> str:
     strange = reachability.strange(seen)
-    if strange:
-        return words.UNKNOWN_TYPE.format(name=walk.tell(strange[0], seen.frames), type=strange[1])
+    if not strange:
+        return ""
+    return words.UNKNOWN_TYPE.format(name=walk.tell(strange[0], seen.frames), type=strange[1])
+
+
+def _takes_bytes(seen) -> str:
     taker = reachability.takes_bytes(seen)
-    if taker:
-        return words.TAKES_BYTES.format(name=walk.tell(taker[0], seen.frames), type=taker[1])
-    unseen = reachability.unseen(seen)
-    return unseen[0] if unseen else foreseen.why(seen)
+    return words.TAKES_BYTES.format(name=walk.tell(taker[0], seen.frames), type=taker[1]) if taker else ""
+
+
+def _not_reached(seen) -> str:
+    return next(iter(reachability.unseen(seen)), "")
+
+
+# The order decides which reason is shown; the later ones are dearer to find out.
+_REFUSALS = (
+    _by_obstacle,
+    _not_saved,
+    _tensor_not_saved,
+    _map_replaced,
+    _address_kept,
+    _graph_alive,
+    _type_unknown,
+    _takes_bytes,
+    _not_reached,
+    foreseen.why,
+)
 
 
 def _address(seen) -> str:

@@ -58,26 +58,10 @@ def unseen(seen) -> list:
     reached = {storages.storage_key(t) for t in seen.tensors.values() if not storages.store_cannot(t)}
     lost = [t for t in heap.pick(walk_heap.TENSOR) if id(t) not in seen.seen and not _is_known(t, reached)]
     arrays = _lost_arrays(seen)
-    if (lost or arrays) and (late := _of_late_modules(seen)):
-        for array in [a for a in arrays if id(a) in late]:
-            _known_arrays[id(array)] = (weakref.ref(array), _content(array))
-        for tensor in [t for t in lost if id(t) in late and not storages.cannot(t)]:
-            _known[id(tensor)] = (weakref.ref(tensor), _print(tensor))
-        lost, arrays = (
-            [t for t in lost if not _is_known(t, reached)],
-            [a for a in arrays if not _is_known_array(a)],
-        )
-    if lost or arrays:
-        own = ours()
-        # not what hangs on things of the script's, though we hold those too
-        excused = behind(own, seen) | seen.inside
-        lost = [t for t in lost if id(t) not in excused]
-        arrays = [a for a in arrays if id(a) not in excused]
-    if (lost or arrays) and (drawn := _of_pictures(seen)):
-        lost, arrays = [t for t in lost if id(t) not in drawn], [a for a in arrays if id(a) not in drawn]
-    if lost or arrays:
-        waiting = walk_garbage.only(lost, arrays, seen, own)
-        lost, arrays = [t for t in lost if id(t) not in waiting], [a for a in arrays if id(a) not in waiting]
+    for excuse in _EXCUSES:  # dear ones last: most walks need none
+        if not (lost or arrays):
+            return []
+        lost, arrays = excuse(lost, arrays, seen, reached)
     found = [
         words.UNSEEN_TENSOR.format(shape=tuple(t.size()), dtype=str(t.dtype)[6:], who=_holder(t, heap))
         for t in lost[:3]
@@ -86,6 +70,39 @@ def unseen(seen) -> list:
         words.UNSEEN_ARRAY.format(shape=tuple(a.shape), dtype=a.dtype, who=_holder(a, heap))
         for a in arrays[:3]
     ]
+
+
+def _without(lost: list, arrays: list, excused) -> tuple:
+    return [t for t in lost if id(t) not in excused], [a for a in arrays if id(a) not in excused]
+
+
+def _late_modules_hold(lost: list, arrays: list, seen, reached: set) -> tuple:
+    """Constants of libraries that were imported since: known from now on by their content."""
+    late = _of_late_modules(seen)
+    if not late:
+        return lost, arrays
+    for array in [a for a in arrays if id(a) in late]:
+        _known_arrays[id(array)] = (weakref.ref(array), _content(array))
+    for tensor in [t for t in lost if id(t) in late and not storages.cannot(t)]:
+        _known[id(tensor)] = (weakref.ref(tensor), _print(tensor))
+    return [t for t in lost if not _is_known(t, reached)], [a for a in arrays if not _is_known_array(a)]
+
+
+def _stoker_holds(lost: list, arrays: list, seen, _reached: set) -> tuple:
+    """Not what hangs on things of the script's, though Stoker holds those too."""
+    return _without(lost, arrays, behind(ours(), seen) | seen.inside)
+
+
+def _pictures_hold(lost: list, arrays: list, seen, _reached: set) -> tuple:
+    return _without(lost, arrays, _of_pictures(seen))
+
+
+def _garbage(lost: list, arrays: list, seen, _reached: set) -> tuple:
+    """What waits for the garbage collector: no code will read it again."""
+    return _without(lost, arrays, walk_garbage.only(lost, arrays, seen, ours()))
+
+
+_EXCUSES = (_late_modules_hold, _stoker_holds, _pictures_hold, _garbage)
 
 
 def _of_late_modules(seen) -> set:

@@ -35,7 +35,7 @@ OPEN = ("/enter", "/door", "/static/")  # paths that need no cookie
 
 
 class Locked(Denied):
-    """The page needs a link from your terminal."""
+    """This page opens only with a link from your terminal."""
 
     http_status = 401
     default_hint = "To get a link: stoker ui"

@@ -183,7 +183,9 @@ def requirements(lock, uv, kept):
         name = re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)", line)
         known = name and kept.get(name.group(1).lower().replace("_", "-"))
         if known:
-            say(f"keeping {name.group(1)} {known} of this machine (asked for: {line.strip()})")
+            say(
+                f"keeping {name.group(1)} {known}, which this machine already has (requested: {line.strip()})"
+            )
         elif re.match(r"\s*-(r|c|-requirement|-constraint)\b", line):
             lines.append(
                 re.sub(r"^(\s*-\S+[ =])\s*(\S+)", lambda m: m.group(1) + os.path.abspath(m.group(2)), line)

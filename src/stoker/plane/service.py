@@ -197,7 +197,7 @@ class Service(Finding):
             if not run.state.final and (other := run.evidence.get("taken_over")):
                 raise StateError(
                     f"{run.name} was taken over by {other}.",
-                    hint=f"To forget it here: stoker rm --force {run.id}",
+                    hint=f"To remove it from the list here: stoker rm --force {run.id}",
                 )
             if not run.state.final:
                 wish = WISH_RM if run.wish == WISH_RM else WISH_STOP
@@ -252,7 +252,8 @@ class Service(Finding):
             raise StateError(
                 f"The files of {run.name} on {run.target} are not copied to this machine yet.",
                 hint=(
-                    f"stoker show {present.typed_ref(told['ref'])}   or, to lose them: "
+                    f"stoker show {present.typed_ref(told['ref'])}   or, to delete the run without copying "
+                    "them: "
                     f"stoker rm --force {run.id}"
                 ),
             )
@@ -274,7 +275,7 @@ class Service(Finding):
                 "When it answers, Stoker removes the run."
             ),
             hint=(
-                f"stoker show {present.typed_ref(told['ref'])}   or, to forget it here: "
+                f"stoker show {present.typed_ref(told['ref'])}   or, to remove it from the list here: "
                 f"stoker rm --force {run.id}"
             ),
         )

@@ -62,6 +62,25 @@ def refusals_page() -> str:
                 "image or gives up an image."
             ),
             "[Exact resume](../explanation/resume.md) says what that means for a run.",
+            "",
+            "In these sentences:",
+            "",
+            (
+                "- An *image* is a copy of the state of the script. An *event* is an "
+                "operation that Stoker recorded."
+            ),
+            (
+                "- The *resumed script* repeats its Python code up to the image. It "
+                "skips calls of models and loaders."
+            ),
+            (
+                "- `then` is the value in the recording or the image. `now` is the "
+                "value in this start of the script."
+            ),
+            (
+                "- After a difference, Stoker tries an older image. If no image fits, "
+                "the script starts from its beginning."
+            ),
             *_refusals(),
         ]
     )

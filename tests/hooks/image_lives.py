@@ -674,7 +674,7 @@ def loops_that_nothing_tells_apart_are_refused(lives):
     for x in rows([torch.ones(2)]):
         for y in rows([torch.zeros(2)]):
             del x, y
-            assert "look alike" in lives.refuses()
+            assert "that Stoker cannot distinguish" in lives.refuses()
             break
         break
 
@@ -781,10 +781,10 @@ def setting(key, value):
 @scenario
 def plain_values_are_compared(lives):
     for make, change, word in (
-        (lambda: {"best": 3}, setting("best", 4), "then: 3; now: 4"),
-        (lambda: {"best": 1}, setting("best", True), "then: 1; now: True"),
-        (lambda: {"best": 0.0}, setting("best", -0.0), "then: 0.0; now: -0.0"),
-        (lambda: {"best": 1}, setting("best", 1.0), "then: 1; now: 1.0"),
+        (lambda: {"best": 3}, setting("best", 4), "in the image: 3; now: 4"),
+        (lambda: {"best": 1}, setting("best", True), "in the image: 1; now: True"),
+        (lambda: {"best": 0.0}, setting("best", -0.0), "in the image: 0.0; now: -0.0"),
+        (lambda: {"best": 1}, setting("best", 1.0), "in the image: 1; now: 1.0"),
         (lambda: {"best": "a"}, setting("best", None), "best"),
         (lambda: {"best": np.float32(1)}, setting("best", np.float32(2)), "best"),
         (lambda: {"best": bytearray(b"abc")}, lambda box: box["best"].__setitem__(0, 120), "best"),
@@ -812,7 +812,7 @@ def local_variables_are_named(lives):
                 patience = 4
             lives.point()
     except Refused as e:
-        assert "patience in image_lives.py:local_variables_are_named has changed (then: 3; now: 4)" in str(e), e
+        assert "patience in image_lives.py:local_variables_are_named differs (in the image: 3; now: 4)" in str(e), e
         return
     raise AssertionError(patience)
 

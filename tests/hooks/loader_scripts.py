@@ -598,7 +598,7 @@ def script_attribute_between_epochs():
         yield from loader
 
 
-@expect("dataset.epoch was changed, but loader workers")
+@expect("dataset.epoch was changed, but the loader's workers")
 def script_attribute_within_epoch():
     dataset = Called(None)
     dataset.epoch = 0
@@ -611,7 +611,7 @@ def script_attribute_within_epoch():
             yield batch
 
 
-@expect("was changed, but loader workers")
+@expect("was changed, but the loader's workers")
 def script_shared_within_epoch():
     dataset = Flagged(mp.Value("d", 1.0))
     for epoch in range(2):

@@ -67,10 +67,10 @@ THREADS = {
     "an event": ("stop.wait", "()", "", ""),
     "sends": ("sends", "(near.getsockname(),)", "lines.put((1, 0.5)); assert near.recv(99) == b'[1, 0.5]'", ""),
     "calls what it is given": ("sends", "(near.getsockname(),)", "lines.put(type('Own', (str,), {'__reduce__': print, 'format': print})('a')); near.recv(9)", ""),
-    "writes a variable": ("counts", "()", "", "works during training"),
-    "writes through an alias": ("adds", "(seen,)", "", "works during training"),
-    "moves an iterator": ("moves", "()", "", "works during training"),
-    "a method of what it is given": ("formats", "()", "lines.put(Own()); done.wait(20)", "works during training"),
+    "writes a variable": ("counts", "()", "", "runs during training"),
+    "writes through an alias": ("adds", "(seen,)", "", "runs during training"),
+    "moves an iterator": ("moves", "()", "", "runs during training"),
+    "a method of what it is given": ("formats", "()", "lines.put(Own()); done.wait(20)", "runs during training"),
 }
 
 

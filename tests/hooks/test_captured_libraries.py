@@ -86,7 +86,7 @@ def test_wandb_in_each_mode(tmp_path: Path, mode: str | None):
     assert points(lines) == {"loss": [[0, 1.0], [1, 0.5], [2, 1 / 3]], "val/loss": [[0, 2.5], [1, 2.5], [2, 2.5]],
                              "auto": [[2, 1.5], [3, 2.5]], "auto #2": [[0, 7]]}
     assert asked(lines) == {"wandb": {"lr": 0.1, "model": {"width": 8}}}
-    assert ("no API key here and nobody can answer: the run is offline" in said) == (mode is None)
+    assert ("no terminal to ask for a key, so the run is stored in" in said) == (mode is None)
 
 
 def test_wandb_has_a_summary_and_axes_of_its_own(tmp_path: Path):

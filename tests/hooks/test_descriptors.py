@@ -93,4 +93,4 @@ del t
 '''
     done = live(tmp_path / "run", script)
     state = json.loads((tmp_path / "run" / "resume" / "state.json").read_text())
-    assert state["reason"] == "count is a writable memory map", (state, done.stderr)
+    assert state["reason"] == "count is a writable memory map, which exact resume does not support", (state, done.stderr)

@@ -53,7 +53,7 @@ def test_more_workers_and_kept_workers_leave_samples_and_random_numbers_as_they_
     assert told.said == plain.said
     assert f"{names[1]} workers=2" in told.applied and f"{names[1]} persistent_workers=True" in told.applied
     assert "scale" in told.left[f"{names[3]} persistent_workers"]
-    assert told.left["train.py:1#0"] == told.left[names[0]] == "no loader was created there"
+    assert told.left["train.py:1#0"] == told.left[names[0]] == "the script creates no loader at this line"
 
 
 KINDS = """
@@ -152,7 +152,7 @@ def test_each_kind_of_loader_is_changed_or_left_alone(vendored, tmp_path):
     parts = {"own": "__iter__", "stream": "stream", "sampler": "Order", "other": "differs from the measured"}
     for name, part in parts.items():
         assert part in left[f"{ids[name]} workers"], name
-    assert "no workers" in left[f"{ids['fewer']} prefetch"] and "no device" in left[f"{ids['pinned']} pin_memory"]
+    assert "no workers" in left[f"{ids['fewer']} prefetch"] and "no GPU" in left[f"{ids['pinned']} pin_memory"]
     assert told.said["undecided"] is None, "how processes start is the script's to decide"
     assert told.said["drew"] == "" and told.said["fresh"] is True
     assert told.said["counts"] == [[8, 8], [8, 8], [3, 3], [4, 4]] and told.said["workers"] == [0, 2, 0, 0]

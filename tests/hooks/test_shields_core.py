@@ -318,7 +318,7 @@ def test_backward_into_the_time_before_the_image_ends_the_life(tmp_path: Path) -
             (old * 2).sum().backward()
         see(2)
     """)
-    assert one == "[1, 2]" and "a graph that is older than the image" in two
+    assert one == "[1, 2]" and "an autograd graph that is older than the image" in two
 
 
 def test_another_module_is_noticed(tmp_path: Path) -> None:

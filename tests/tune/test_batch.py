@@ -98,7 +98,7 @@ def test_an_epoch_keeps_some_steps() -> None:
 def test_the_rule_for_the_learning_rate(optimizer: str, times: float, rate: float) -> None:
     text = batch.rule(optimizer, 0.9, 0.1, times)
     assert f"0.1 -> {rate:.3g}" in text
-    assert ("for more than" in text) == (times > batch.LR_MOST)
+    assert ("for a batch more than" in text) == (times > batch.LR_MOST)
     assert ("warm-up" in text) == (optimizer == "SGD")
 
 

@@ -101,7 +101,7 @@ class Auditor:
         if free is not None and free < needed:
             return self._tell(
                 {
-                    "why": "not enough memory for a second training (%d MB of %d)"
+                    "why": "an audit needs memory for a second training (%d MB are free, %d MB are needed)"
                     % (free >> 20, int(needed) >> 20)
                 }
             )
@@ -173,8 +173,8 @@ class Auditor:
         lines = read_tail(os.path.join(self.room, ERR), 4096).decode("utf-8", "replace").split("\n")
         said = next((": " + line.strip()[:200] for line in reversed(lines) if line.strip()), "")
         if os.WIFSIGNALED(status):
-            return "its process was killed by %s" % signal_name(os.WTERMSIG(status))
-        return "its process exited early%s" % said
+            return "the process of the audit was killed by %s" % signal_name(os.WTERMSIG(status))
+        return "the process of the audit exited early%s" % said
 
     def _kill(self) -> None:
         try:

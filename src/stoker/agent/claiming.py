@@ -37,7 +37,7 @@ def claim(att: Attempt) -> bool:
     except OSError as e:
         raise Problem(
             "disk_full" if e.errno in FULL else "cannot_write",
-            "%s cannot be made: %s" % (att.folder, e.strerror),
+            "%s cannot be created: %s" % (att.folder, e.strerror),
         ) from None
     try:
         reserve(att.path(STATUS_SPARE), 4096)
@@ -165,7 +165,7 @@ def take_leases(att: Attempt, uuids: list[str], needed: bool) -> None:
                     os.close(fd)
                     if not needed:
                         return
-                    raise Problem("gpu_taken", "the GPU %s is used by %s" % (uuid, owner)) from None
+                    raise Problem("gpu_taken", "the GPU %s is in use by %s" % (uuid, owner)) from None
                 time.sleep(0.05)
         note = json.dumps({"run": att.id, "user": user_name(), "root": att.root, "at": time.time()}).encode()
         try:

@@ -191,7 +191,8 @@ class Agent(Wishes):
         self.not_warned = (
             ""
             if found
-            else "no process handles %s, so the warning before the limit was not sent" % signal_name(sig)
+            else "no process handles %s, so Stoker did not send the warning before the limit"
+            % signal_name(sig)
         )
         self._beat(now)  # before the signal: an agent proper after us knows of it
         self.event("warned", signal=signal_name(sig), pids=[p.pid for p in found])

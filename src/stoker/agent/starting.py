@@ -31,7 +31,7 @@ def verb_start(args: list[str]) -> None:
     if att.n not in numbers and numbers:
         last = att.sibling(numbers[-1])
         if att.n < last.n:
-            raise Problem("state", "attempt %d exists already" % last.n)
+            raise Problem("state", "attempt %d already exists" % last.n)
         phase = observe(att.root, att.id)["phase"]
         if phase not in ("ended", "waiting") and not last.json(EXIT):
             raise Problem("state", "attempt %d is %s" % (last.n, phase))

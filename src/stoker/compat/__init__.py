@@ -1,1 +1,2 @@
-"""Old fronts on Stoker's engine: scripts written for other libraries run on it, and resume."""
+"""Interfaces of other libraries on Stoker's engine:
+scripts written for these libraries run on the engine, and resume."""

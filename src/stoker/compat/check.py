@@ -1,5 +1,5 @@
-"""Import names that belong to another library:
-`stoker run --compat NAME` lends them to a script where that library is missing."""
+"""Import names of another library: `stoker run --compat NAME` provides them to a script if that library is
+not installed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from stoker.engine.errors import InvalidSpec
 
 
 def lend(name: str, here: str) -> str:
-    """The name, if no real library has it. here: a file of the package that lends it.
-
-    Raises InvalidSpec, which says where the real library is.
+    """Returns the name if the real library is not installed. here:
+    a file of the package that provides the name. Raises InvalidSpec, with the path of the real library.
     """
     own = os.path.dirname(os.path.dirname(os.path.abspath(here)))
     others = [path for path in sys.path if os.path.abspath(path or ".") != own]

@@ -16,7 +16,7 @@ a script written for it trains, resumes bit-exactly, and runs on CPU ranks.
             engine.step()
 
 `range` over a number of epochs of the configuration is the engine's loop over epochs:
-it begins with the epoch that the run had reached.
+it begins with the epoch that the run has reached.
 Source of names and meanings: ColossalAI 0.1, colossalai/initialize.py and engine/_base_engine.py.
 """
 
@@ -44,14 +44,13 @@ from stoker.engine.progress import say
 
 NOT_ONE = ("pipeline", "tensor")  # parts of `parallel` that split a model
 NO_LOOP = (
-    "this loop over epochs does not use a number of epochs of the configuration, so it saves nothing, and "
-    "a restart begins again. "
-    "To make it resumable: `for epoch in range(gpc.config.NUM_EPOCHS)`"
+    "this loop over epochs does not take its number from the configuration, so Stoker saves nothing, and a "
+    "restart starts from scratch. To make the loop resumable: `for epoch in range(gpc.config.NUM_EPOCHS)`"
 )
 
 
 class AMP_TYPE(enum.Enum):  # ColossalAI's name
-    """Kinds of mixed precision. All of them are float16 with a gradient scaler here."""
+    """Kinds of mixed precision. Here, all of them mean float16 with a gradient scaler."""
 
     APEX = "apex"
     TORCH = "torch"
@@ -59,11 +58,11 @@ class AMP_TYPE(enum.Enum):  # ColossalAI's name
 
 
 class Epochs(int):
-    """A number of epochs that stands in the configuration."""
+    """A number of epochs from the configuration."""
 
 
 class Config(dict):
-    """The configuration: a dict whose entries are attributes too."""
+    """The configuration: a dict whose entries are also attributes."""
 
     def __getattr__(self, name: str) -> object:
         if name not in self:
@@ -75,7 +74,7 @@ class Config(dict):
 
 
 class Context:
-    """What a script asks `global_context` for."""
+    """The object behind `global_context`."""
 
     def __init__(self) -> None:
         self.config = Config()
@@ -100,7 +99,7 @@ class Context:
         return int(os.environ.get("LOCAL_RANK", "0"))
 
     def get_world_size(self, parallel_mode: object = None) -> int:
-        """How many processes train together."""
+        """The number of processes that train together."""
         return self.engine().ranks
 
 
@@ -117,11 +116,11 @@ def launch_from_torch(
 ) -> None:
     """Read the configuration, join the ranks that torchrun started, and set the random numbers.
 
-    config: a Python file, whose names are the entries, or a dict. Used here: `fp16`,
-        `gradient_accumulation`, `clip_grad_norm`; `parallel` may not split the model.
-    host, port, backend and verbose are for code that names them:
-    the launcher's environment and the device decide.
-    Raises InvalidSpec for a configuration that needs what Stoker does not do.
+    config: a dict, or a Python file whose variables are the entries. Supported entries: `fp16`,
+        `gradient_accumulation`, `clip_grad_norm`; `parallel` must not split the model.
+        host, port, backend and verbose are accepted without effect:
+        the launcher's environment and the device decide.
+    Raises InvalidSpec for a configuration that Stoker does not support.
     """
     context = global_context
     context.config = read(config)
@@ -203,8 +202,8 @@ def get_dataloader(
 ) -> DataLoader:
     """A DataLoader. The order of samples is derived from the seed of `launch_from_torch`.
 
-    add_sampler: share out the samples over the ranks in an evaluation; without, every rank gets all of
-        them. In a training they are always shared out. options:
+    add_sampler: in an evaluation, distribute the samples over the ranks;
+    otherwise every rank gets all samples. In training, the samples are always distributed. options:
     as for torch's DataLoader (batch_size, collate_fn, ...), per rank.
     """
     loader = DataLoader(
@@ -231,7 +230,7 @@ class CosineAnnealingLR(TorchCosine):
 
 
 class Loader:
-    """A DataLoader between the engine and the script; attributes are those of the DataLoader."""
+    """A wrapped DataLoader for the script; it has the attributes of the DataLoader."""
 
     def __init__(self, engine: Engine, loader: Iterable) -> None:
         self.__dict__.update(_engine=engine, _loader=loader)
@@ -253,8 +252,8 @@ class Loader:
 
 
 class Engine:
-    """The object that a script trains with: `train`, `eval`, `zero_grad`, `criterion`, `backward`, `step`,
-    and a call of the model."""
+    """The engine object of a script: `train`, `eval`, `zero_grad`, `criterion`, `backward`, `step`;
+    calling it calls the model."""
 
     def __init__(
         self, stoker: engines.Engine, model: nn.Module, optimizer: Optimizer, criterion: Callable | None
@@ -266,12 +265,13 @@ class Engine:
         self.training = True
 
     def train(self) -> None:
-        """Training mode."""
+        """Switch to training mode."""
         self.training = True
         self.model.train()
 
     def eval(self) -> None:
-        """Evaluation mode: loaders give all samples, outside of the training's random numbers."""
+        """Switch to evaluation mode: loaders return all samples and do not
+        change the random numbers of the training."""
         self.training = False
         self.model.eval()
 
@@ -279,7 +279,7 @@ class Engine:
         return self.model(*inputs, **named)
 
     def criterion(self, *args: object) -> torch.Tensor:
-        """The loss. Raises InvalidSpec if initialize was given none."""
+        """Compute the loss. Raises InvalidSpec if initialize got no criterion."""
         if self._criterion is None:
             raise InvalidSpec(
                 "initialize needs a criterion.",
@@ -288,19 +288,19 @@ class Engine:
         return self._criterion(*args)
 
     def zero_grad(self) -> None:
-        """Nothing: gradients are cleared after each step, and kept within an accumulation."""
+        """No effect: gradients are cleared after each step, and kept within an accumulation."""
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Add gradients of the loss, the mean over the micro-batch."""
+        """Add the gradients of the loss (the mean over the micro-batch)."""
         self.stoker.backward(loss)
 
     def step(self) -> bool:
-        """Move the optimizer at the end of an accumulation. Returns True if it moved."""
+        """Step the optimizer at the end of an accumulation. Returns True if it stepped."""
         return self.stoker.update()
 
     @staticmethod
     def shares(loader: Iterable) -> bool:
-        """Are the samples of an evaluation shared out over the ranks?"""
+        """True if the samples of an evaluation are distributed over the ranks."""
         return getattr(loader, "stoker_shares", True)
 
     def training_loop(self, loader: Iterable) -> Iterator:
@@ -312,7 +312,7 @@ class Engine:
         return iter(self.stoker.batches(loader))
 
     def evaluation_loop(self, loader: Iterable) -> Iterator:
-        """All samples once, over all ranks or on each of them."""
+        """All samples once: distributed over the ranks, or complete on each rank."""
         with self.stoker.eval(self.model):
             if not self.shares(loader):
                 yield from loader
@@ -333,12 +333,11 @@ def initialize(
     lr_scheduler: object = None,
     verbose: bool = True,
 ) -> tuple[Engine, Loader | None, Loader | None, object]:
-    """(engine, training loader, test loader, scheduler):
-    the model on the device, everything remembered, and restored in a resumed run.
+    """Returns (engine, training loader, test loader, scheduler).
+    Moves the model to the device and registers all objects; a resumed run restores them.
 
-    Schedulers of this module, and those of torch in the caller's variables that belong to the optimizer, are
-    remembered too. With `gradient_accumulation`, the scheduler that comes back counts optimizer steps, as
-    ColossalAI's does.
+    Also registered: schedulers of this module, and torch schedulers of this optimizer in the caller's
+    variables. With `gradient_accumulation`, the returned scheduler counts optimizer steps, as in ColossalAI.
     Raises StateError before launch_from_torch, InvalidSpec for objects that cannot be saved.
     """
     stoker = global_context.engine()
@@ -357,14 +356,15 @@ def initialize(
 
 
 class ByStep:
-    """A scheduler whose step() does nothing within an accumulation; attributes are the scheduler's."""
+    """A wrapped scheduler whose step() does nothing within an accumulation;
+    it has the attributes of the scheduler."""
 
     def __init__(self, stoker: engines.Engine, scheduler: object) -> None:
         self.__dict__.update(_stoker=stoker, _scheduler=scheduler)
 
     def step(self, *args: object, **options: object) -> None:
-        """Move the rate, after the last micro-batch of an optimizer
-        step and outside of loops over batches."""
+        """Step the scheduler after the last micro-batch of an optimizer step,
+        and outside of loops over batches."""
         micro = self._stoker._core.micro
         if micro is None or micro.last:
             self._scheduler.step(*args, **options)
@@ -396,8 +396,8 @@ class _Range(type):
 
 
 class EpochsOrNumbers(metaclass=_Range):
-    """`range` of the module that initializes:
-    over a number of epochs of the configuration it is the engine's loop."""
+    """Replaces `range` in the module that calls initialize:
+    for a number of epochs from the configuration, it is the engine's loop."""
 
 
 def _give_range(frame: FrameType) -> None:
@@ -405,8 +405,8 @@ def _give_range(frame: FrameType) -> None:
 
 
 class DistributedLogger:
-    """Prints on the ranks that are named, with the level;
-    silent while a resumed run is on the way to its position."""
+    """Prints messages with their level on the given ranks;
+    silent until a resumed run has reached its position."""
 
     def _print(self, level: str, message: object, ranks: Iterable[int] | None) -> None:
         stoker = global_context.core
@@ -415,7 +415,7 @@ class DistributedLogger:
             print(f"{level}: {message}", flush=True)
 
     def info(self, message: object, parallel_mode: object = None, ranks: Iterable[int] | None = None) -> None:
-        """Print a message. ranks: on these only; on all by default."""
+        """Print a message. ranks: print only on these ranks; all by default."""
         self._print("INFO", message, ranks)
 
     def warning(
@@ -433,12 +433,12 @@ class DistributedLogger:
     def debug(
         self, message: object, parallel_mode: object = None, ranks: Iterable[int] | None = None
     ) -> None:
-        """Nothing is printed."""
+        """Print nothing."""
 
 
 _logger = DistributedLogger()
 
 
 def get_dist_logger(name: str = "colossalai") -> DistributedLogger:
-    """The logger; there is one."""
+    """The logger; all callers share one logger."""
     return _logger

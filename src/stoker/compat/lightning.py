@@ -1,5 +1,5 @@
-"""PyTorch Lightning's front on Stoker's Trainer:
-a LightningModule trains, and resumes bit-exactly, without Lightning.
+"""PyTorch Lightning's interface on Stoker's Trainer:
+a LightningModule trains without Lightning, and resumes bit-exactly.
 
     from stoker.compat import lightning as pl
 
@@ -9,8 +9,8 @@ a LightningModule trains, and resumes bit-exactly, without Lightning.
 
     pl.Trainer(max_epochs=10, accumulate_grad_batches=4, precision=16).fit(Net(), loader)
 
-Arguments of all versions are known by their names;
-one that would change the training and cannot be followed is refused.
+The arguments of all versions are known. An argument that would change the training,
+but is not supported, is refused.
 Source of names and meanings: PyTorch Lightning 0.5 to 2.6.
 """
 
@@ -73,7 +73,7 @@ _seed = 0
 
 
 def seed_everything(seed: int | None = None, workers: bool = False, verbose: bool = True) -> int:
-    """Seed torch, random and numpy, and the runs that Trainers begin after it. Returns the seed."""
+    """Seed torch, random, numpy and the runs of Trainers created afterwards. Returns the seed."""
     global _seed
     _seed = 0 if seed is None else int(seed)
     random.seed(_seed)
@@ -85,8 +85,7 @@ def seed_everything(seed: int | None = None, workers: bool = False, verbose: boo
 class Trainer:
     """Trains LightningModules. Arguments: see `stoker.compat.lightning_words`.
 
-    callback_metrics: the newest value of everything that was logged. Raises InvalidSpec for arguments
-        that cannot be followed.
+    callback_metrics: the newest value of each logged name. Raises InvalidSpec for unsupported arguments.
     """
 
     def __init__(self, **words: object) -> None:
@@ -139,32 +138,32 @@ class Trainer:
 
     @property
     def world_size(self) -> int:
-        """How many processes train together."""
+        """The number of processes that train together."""
         return self.engine.ranks
 
     @property
     def is_global_zero(self) -> bool:
-        """Is this rank 0?"""
+        """True on rank 0."""
         return self.engine.rank == 0
 
     @property
     def max_epochs(self) -> int | None:
-        """How many epochs were asked for."""
+        """The requested number of epochs."""
         return self.plan.epochs
 
     @property
     def evaluated(self) -> bool:
-        """Did this epoch have an evaluation, or is there none in this training?"""
+        """True if this epoch had an evaluation, or the training has no evaluations."""
         return self.task.evaluated or not self._validates
 
     @property
     def logged_metrics(self) -> dict[str, torch.Tensor]:
-        """As `callback_metrics`."""
+        """Same as `callback_metrics`."""
         return self.callback_metrics
 
     @property
     def should_stop(self) -> bool:
-        """Does the training end after this epoch?"""
+        """True if the training ends after this epoch."""
         return self.inner._stopping
 
     @should_stop.setter
@@ -181,7 +180,7 @@ class Trainer:
         ckpt_path: object = None,
         **old: object,
     ) -> None:
-        """Train, or go on where the run was. Loaders come from the arguments, the datamodule or the module.
+        """Train, or resume the run. Loaders come from the arguments, the datamodule or the module.
 
         Raises InvalidSpec for a module without training_step or optimizers,
         or one that replaces parts of the loop.
@@ -191,7 +190,7 @@ class Trainer:
         if ckpt_path not in (None, "last", "best"):
             raise InvalidSpec(
                 f"fit(ckpt_path={ckpt_path!r}): Stoker resumes by itself and reads its own checkpoints.",
-                hint="Leave ckpt_path out; weights alone: model = Net.load_from_checkpoint(path)",
+                hint="Remove ckpt_path. To load only weights: model = Net.load_from_checkpoint(path)",
             )
         check(model)
         for each in self.callbacks:
@@ -202,7 +201,7 @@ class Trainer:
                     "Trainer(accumulate_grad_batches=...) with automatic_optimization = False: "
                     "the module accumulates by itself."
                 ),
-                hint="Take accumulate_grad_batches out.",
+                hint="Remove accumulate_grad_batches.",
             )
         source = self._prepared(model, datamodule, "fit")
         train = train_dataloaders if train_dataloaders is not None else old.get("train_dataloader")
@@ -237,9 +236,9 @@ class Trainer:
         **options: object,
     ) -> list[dict[str, float]]:
         """Evaluate with test_step. Returns a list with the means.
-        Weights are those of now, or of the module that is given.
+        Uses the current weights, or those of the given module.
 
-        ckpt_path: "best" loads the best checkpoint of this run into the module, a path that checkpoint.
+        ckpt_path: "best" loads the best checkpoint of this run into the module; a path loads that checkpoint.
         Raises StateError if there is no such checkpoint.
         """
         dataloaders = dataloaders if dataloaders is not None else options.get("test_dataloaders")
@@ -301,7 +300,7 @@ class Trainer:
         datamodule: object = None,
         **options: object,
     ) -> list[object]:
-        """What predict_step (or the model itself) gives for each batch of this rank.
+        """Returns the results of predict_step (or of the model itself) for each batch of this rank.
         Raises InvalidSpec without a loader."""
         module = model if model is not None else self.task.model
         module.to(self.engine.device)
@@ -317,8 +316,8 @@ class Trainer:
             ]
 
     def save_checkpoint(self, filepath: str | Path, *args: object, **options: object) -> None:
-        """Write the module's weights as a safetensors file of this name, for `load_from_checkpoint`.
-        The run's checkpoints are Stoker's."""
+        """Write the module's weights to this safetensors file, for `load_from_checkpoint`.
+        Stoker writes the run's checkpoints itself."""
         self.engine.export(filepath, self.task.model)
 
     def log_value(
@@ -344,7 +343,7 @@ class Trainer:
         return datamodule if datamodule is not None else model
 
     def tell(self, moment: str, *values: object) -> None:
-        """Call a hook of the module and of each callback, where it is defined."""
+        """Call a hook of the module and of each callback that defines it."""
         if hasattr(self.task.model, moment):
             call_with(getattr(self.task.model, moment), *values)
         for each in self.callbacks:
@@ -388,14 +387,15 @@ class _Moments:
 
 
 class ByHand:
-    """An optimizer in the hands of a module with `automatic_optimization = False`;
-    attributes are the optimizer's."""
+    """A wrapped optimizer for a module with `automatic_optimization = False`;
+    it has the attributes of the optimizer."""
 
     def __init__(self, engine: Engine, optimizer: Optimizer) -> None:
         self.__dict__.update(_engine=engine, optimizer=optimizer)
 
     def step(self, closure: object = None, **options: object) -> None:
-        """Move it by the gradients that were added up, each loss as it is. A closure is called before."""
+        """Step the optimizer with the accumulated gradients; losses are not scaled.
+        A closure is called first."""
         if closure is not None:
             closure()
         core = self._engine._core
@@ -404,7 +404,7 @@ class ByHand:
         self._engine.update(self.optimizer)
 
     def zero_grad(self, *args: object, **options: object) -> None:
-        """Forget its gradients."""
+        """Clear its gradients."""
         self._engine._core.gradients.forget(self.optimizer)
         self.optimizer.zero_grad()
 

@@ -1,5 +1,5 @@
 """Callbacks and loggers of PyTorch Lightning:
-early stopping, the best checkpoint, numbers into metrics.jsonl."""
+early stopping, the best checkpoint, and numbers in metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ COUNTERS = ("best", "wait_count", "stopped_epoch")
 
 
 class Callback:
-    """What a callback may define. Called are the methods below;
-    state_dict and load_state_dict are saved and restored."""
+    """Base class of callbacks. Stoker calls the methods below, and saves and restores the callback with
+    state_dict and load_state_dict."""
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Called once in each start."""
+        """Called once per start."""
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Called when the training is over."""
@@ -75,11 +75,11 @@ class Callback:
         """Called after a test."""
 
     def state_dict(self) -> dict:
-        """What a checkpoint has to hold."""
+        """The state for a checkpoint."""
         return {}
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Take it back."""
+        """Restore what `state_dict` returned."""
 
 
 class _Watches(Callback):
@@ -96,8 +96,13 @@ class _Watches(Callback):
     def _value(self, trainer: Trainer) -> float:
         if self.monitor not in trainer.callback_metrics:
             logged = ", ".join(trainer.callback_metrics) or "nothing"
-            raise InvalidSpec(f"{type(self).__name__} watches {self.monitor!r}; logged were: {logged}.",
-                              hint=f"self.log({self.monitor!r}, value) in validation_step")
+            raise InvalidSpec(
+                (
+                    f"{type(self).__name__} watches {self.monitor!r}, which is not logged. Logged values: "
+                    f"{logged}."
+                ),
+                hint=f"self.log({self.monitor!r}, value) in validation_step",
+            )
         return float(trainer.callback_metrics[self.monitor])
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -116,13 +121,13 @@ class _Watches(Callback):
         return {name: vars(self)[name] for name in COUNTERS if name in vars(self)}
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Take it back."""
+        """Restore what `state_dict` returned."""
         vars(self).update(state_dict)
 
 
 class EarlyStopping(_Watches):
     """Stops the training when `monitor` has not improved by more than `min_delta` in `patience` evaluations,
-    or is not finite."""
+    or when it is not finite."""
 
     def __init__(
         self,
@@ -159,8 +164,8 @@ class EarlyStopping(_Watches):
 
 
 class ModelCheckpoint(_Watches):
-    """Keeps the checkpoint with the best `monitor`, beside the newest ones that Stoker keeps anyway.
-    File names are Stoker's."""
+    """Keeps the checkpoint with the best `monitor`, in addition to the newest checkpoints, which Stoker
+    always keeps. Stoker chooses the file names."""
 
     def __init__(
         self,
@@ -188,14 +193,14 @@ class ModelCheckpoint(_Watches):
 
     @property
     def best_model_path(self) -> str:
-        """The folder of the run's checkpoints: `load_from_checkpoint` takes the best one of it."""
+        """The folder of the run's checkpoints: `load_from_checkpoint` loads the best checkpoint in it."""
         return self.folder
 
     folder = ""
 
 
 class Experiment:
-    """What `logger.experiment` understands: scalars; pictures and graphs are left out, which is said once."""
+    """The object `logger.experiment`: it keeps scalars. Images and graphs are left out, with one notice."""
 
     def __init__(self, logger: Logger) -> None:
         self._logger = logger
@@ -204,11 +209,11 @@ class Experiment:
     def add_scalar(
         self, tag: str, value: object, global_step: int | None = None, *args: object, **options: object
     ) -> None:
-        """A number into metrics.jsonl."""
+        """Write a number to metrics.jsonl."""
         self._logger.log_metrics({tag: value})
 
     def log(self, values: dict[str, object], *args: object, **options: object) -> None:
-        """Numbers into metrics.jsonl, in W&B's words; other values are left out."""
+        """Write numbers to metrics.jsonl, called as in W&B; other values are left out."""
         self._logger.log_metrics(
             {name: value for name, value in values.items() if isinstance(value, int | float)}
         )
@@ -225,7 +230,7 @@ class Experiment:
 
 
 class Logger:
-    """Any logger: its numbers go into metrics.jsonl of the run."""
+    """Base class of loggers: numbers go to metrics.jsonl of the run."""
 
     def __init__(
         self, save_dir: object = None, name: str | None = "default", version: object = None, **options: object
@@ -242,16 +247,16 @@ class Logger:
             self.engine.log(**metrics)
 
     def log_hyperparams(self, params: object = None, *args: object, **options: object) -> None:
-        """Nothing: the run's command and code are kept by Stoker."""
+        """No effect: Stoker keeps the run's command and code."""
 
     @property
     def log_dir(self) -> object:
-        """The folder that the script named."""
+        """The folder given by the script."""
         return self.save_dir
 
 
 class TensorBoardLogger(Logger):
-    """As `Logger`; the numbers become event files in tensorboard/ beside the checkpoints too."""
+    """Like `Logger`, and also writes event files in tensorboard/ beside the checkpoints."""
 
 
 class CSVLogger(Logger):
@@ -259,8 +264,8 @@ class CSVLogger(Logger):
 
 
 class WandbLogger(Logger):
-    """As `Logger`; the numbers go to Weights & Biases too. Project and name of the W&B run:
-    WANDB_PROJECT and WANDB_NAME come first."""
+    """Like `Logger`, and also sends the numbers to Weights & Biases.
+    WANDB_PROJECT and WANDB_NAME override project and name."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 """`LightningModule` and `LightningDataModule` of PyTorch Lightning, without Lightning:
-what a module inherits and calls."""
+the base classes of a user's module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Hparams(Namespace):
-    """Hyperparameters: attributes and entries are the same."""
+    """Hyperparameters: a dict whose entries are also attributes."""
 
     def __getitem__(self, name: str) -> object:
         return getattr(self, name)
@@ -42,8 +42,8 @@ class Remembers:
     """`save_hyperparameters`: the arguments of __init__ as `self.hparams`."""
 
     def save_hyperparameters(self, *names: object, ignore: object = (), logger: bool = True) -> None:
-        """Take the arguments of the calling __init__, those of `names` only if some are given;
-        a Namespace or a dict is taken as it is."""
+        """Store the arguments of the calling __init__; with `names`, only these arguments.
+        A Namespace or dict is stored as it is."""
         left = {ignore} if isinstance(ignore, str) else set(ignore or ())
         if names and not isinstance(names[0], str):
             found = dict(vars(names[0]) if isinstance(names[0], Namespace) else names[0])
@@ -68,7 +68,7 @@ class Remembers:
 
 
 class LightningModule(Remembers, nn.Module):
-    """A model with its training. Called are: training_step, validation_step, test_step, predict_step,
+    """A model with its training. Stoker calls: training_step, validation_step, test_step, predict_step,
     configure_optimizers, the
     *_dataloader methods, prepare_data, setup, the on_* hooks below,
     and the *_epoch_end methods of Lightning 1."""
@@ -81,7 +81,7 @@ class LightningModule(Remembers, nn.Module):
 
     @property
     def trainer(self) -> Trainer:
-        """The Trainer that trains it. Raises StateError outside of one."""
+        """The Trainer of this module. Raises StateError if there is none."""
         found = self.__dict__.get("_trainer")
         if found is None:
             raise StateError(f"{type(self).__name__} has no trainer yet.", hint="trainer.fit(model)")
@@ -89,7 +89,7 @@ class LightningModule(Remembers, nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where its parameters are."""
+        """The device of its parameters."""
         return next((p.device for p in self.parameters()), torch.device("cpu"))
 
     @property
@@ -124,39 +124,40 @@ class LightningModule(Remembers, nn.Module):
         batch_size: int | None = None,
         **options: object,
     ) -> None:
-        """Write a number into metrics.jsonl; in an evaluation its mean over all samples and ranks.
+        """Write a number to metrics.jsonl; in an evaluation, the mean over all samples and ranks.
 
         on_step: at each step (default in training). on_epoch: the mean over the epoch. With both, the
             names end in _step and _epoch.
-        batch_size: weight in the mean; by default the batch's first dimension. options: for code that
-            names them; means are always those over all ranks.
+        batch_size: weight in the mean; by default the batch's first dimension. options:
+        accepted without effect; means are always over all ranks.
         """
         self.trainer.log_value(name, value, on_step, on_epoch, batch_size)
 
     def log_dict(self, values: dict[str, object], *args: object, **options: object) -> None:
-        """`log` of each."""
+        """Call `log` for each entry."""
         for name, value in values.items():
             self.log(name, value, *args, **options)
 
     def print(self, *values: object, **options: object) -> None:
-        """`print` on rank 0, silent while a resumed run is on the way to its position."""
+        """`print` on rank 0; silent until a resumed run has reached its position."""
         self.trainer.engine.print(*values, **options)
 
     def optimizers(self) -> object:
-        """The optimizers (one by itself), for a module with `automatic_optimization = False`."""
+        """The optimizers (a single optimizer without a list),
+        for a module with `automatic_optimization = False`."""
         return self.trainer.task.by_hand()
 
     def lr_schedulers(self) -> object:
-        """The schedulers (one by itself, None without)."""
+        """The schedulers (a single scheduler without a list; None if there are none)."""
         found = self.trainer.task.schedulers
         return found[0] if len(found) == 1 else found or None
 
     def manual_backward(self, loss: torch.Tensor, *args: object, **options: object) -> None:
-        """Add gradients of the loss."""
+        """Add the gradients of the loss."""
         self.trainer.engine.backward(loss, retain_graph=bool(options.get("retain_graph")))
 
     def toggle_optimizer(self, optimizer: object, optimizer_idx: int | None = None) -> None:
-        """Only the parameters of this optimizer need gradients until `untoggle_optimizer`."""
+        """Until `untoggle_optimizer`, only the parameters of this optimizer need gradients."""
         own = {p for group in optimizer.param_groups for p in group["params"]}
         self.__dict__["_toggled"] = [p for p in self.parameters() if p.requires_grad and p not in own]
         for p in self.__dict__["_toggled"]:
@@ -168,12 +169,12 @@ class LightningModule(Remembers, nn.Module):
             p.requires_grad_(True)
 
     def freeze(self) -> None:
-        """Evaluation mode; no parameter needs gradients."""
+        """Switch to evaluation mode without gradients."""
         self.requires_grad_(False)
         self.eval()
 
     def unfreeze(self) -> None:
-        """Training mode; all parameters need gradients."""
+        """Switch to training mode; all parameters need gradients."""
         self.requires_grad_(True)
         self.train()
 
@@ -181,10 +182,10 @@ class LightningModule(Remembers, nn.Module):
     def load_from_checkpoint(
         cls, checkpoint_path: str | Path, map_location: object = None, strict: bool = True, **hparams: object
     ) -> LightningModule:
-        """A module with these arguments of __init__, and the weights of a file of `Trainer.save_checkpoint`
-        or of a checkpoint.
-
-        Raises StateError if they are those of another module; with strict=False what fits is taken.
+        """Create a module with these arguments of __init__, and load weights from a file of
+        `Trainer.save_checkpoint` or from a checkpoint.
+        Raises StateError if the weights belong to a different module;
+        with strict=False, loads the weights that fit.
         """
         module = cls(**hparams)
         said = start_from(Path(checkpoint_path), [module])
@@ -195,7 +196,7 @@ class LightningModule(Remembers, nn.Module):
     # what a module may define; by default nothing
 
     def configure_optimizers(self) -> Optimizer | None:
-        """One or several optimizers, with or without schedulers."""
+        """Return one or several optimizers, with or without schedulers."""
 
     def train_dataloader(self) -> object:
         """The loader to train with."""
@@ -213,10 +214,10 @@ class LightningModule(Remembers, nn.Module):
         """Called first, on rank 0."""
 
     def setup(self, stage: str | None = None) -> None:
-        """Called before the loaders are asked for."""
+        """Called before the loaders are created."""
 
     def on_fit_start(self) -> None:
-        """Called once in each start."""
+        """Called once per start."""
 
     def on_fit_end(self) -> None:
         """Called when the training is over."""
@@ -228,7 +229,7 @@ class LightningModule(Remembers, nn.Module):
         """Called after the last step."""
 
     def on_train_epoch_start(self) -> None:
-        """Called before an epoch's first step, and in a resumed run before the step that it begins with."""
+        """Called before the first step of an epoch, and before the first step of a resumed run."""
 
     def on_train_epoch_end(self) -> None:
         """Called after an epoch."""
@@ -259,7 +260,7 @@ class LightningModule(Remembers, nn.Module):
 
 
 class LightningDataModule(Remembers):
-    """Loaders that belong together."""
+    """A group of loaders."""
 
     def __init__(self, *args: object, **options: object) -> None:
         self.trainer = None
@@ -268,7 +269,7 @@ class LightningDataModule(Remembers):
         """Called first, on rank 0."""
 
     def setup(self, stage: str | None = None) -> None:
-        """Called before the loaders are asked for."""
+        """Called before the loaders are created."""
 
     def train_dataloader(self) -> object:
         """The loader to train with."""

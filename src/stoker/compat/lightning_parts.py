@@ -1,4 +1,4 @@
-"""What a LightningModule returns and defines, made sense of:
+"""Interpret what a LightningModule returns and defines:
 optimizers and schedulers, loaders, steps with more or fewer arguments."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TAKE_IT_OUT = "Remove it, or write the loop with stoker.Engine."
 
 
 def split(found: object) -> tuple[list[Optimizer], list[dict]]:
-    """(optimizers, entries of schedulers) of what configure_optimizers returned. Raises InvalidSpec."""
+    """(optimizers, scheduler entries) from the result of configure_optimizers. Raises InvalidSpec."""
     if isinstance(found, Optimizer):
         return [found], []
     if isinstance(found, dict):
@@ -97,12 +97,12 @@ def check_hooks(thing: object) -> None:
 
 
 def overrides(model: object, name: str) -> bool:
-    """Does the module define it?"""
+    """True if the module defines this method."""
     return callable(getattr(model, name, None))
 
 
 def call_with(function: object, *values: object) -> object:
-    """Call with as many of the values as the function takes."""
+    """Call the function with as many of the values as it accepts."""
     plain = getattr(function, "__func__", function)
     return function(*values[:_places(plain) - (plain is not function)])
 
@@ -117,7 +117,7 @@ def _places(function: object) -> int:
 
 
 def loader_of(source: object, *names: str) -> Iterable | None:
-    """What the first of these methods or attributes gives that gives something."""
+    """The first value that is not None from these methods or attributes."""
     for name in names:
         found = getattr(source, name, None)
         found = found() if callable(found) and not hasattr(found, "dataset") else found
@@ -127,12 +127,12 @@ def loader_of(source: object, *names: str) -> Iterable | None:
 
 
 def only_loader(loaders: object, use: str = "evaluate") -> Iterable | None:
-    """The loader; of a list or a dict with one, that one. Raises InvalidSpec for several."""
+    """The loader, also from a list or dict with a single loader. Raises InvalidSpec for several loaders."""
     several = list(loaders.values()) if isinstance(loaders, dict) else loaders
     if isinstance(several, list | tuple) and several and hasattr(several[0], "dataset"):
         if len(several) > 1:
             raise InvalidSpec(
-                f"The script passes {len(several)} loaders to {use} with; Stoker's Trainer supports one.",
+                f"The script passes {len(several)} loaders to {use}; Stoker's Trainer supports one loader.",
                 hint="torch.utils.data.ConcatDataset joins datasets.",
             )
         return several[0]

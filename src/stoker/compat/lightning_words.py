@@ -1,5 +1,5 @@
-"""The arguments of Lightning's Trainer, of all its versions, as a plan for Stoker's.
-What cannot be followed is refused or said."""
+"""Convert the arguments of Lightning's Trainer, of all versions, to a plan for Stoker's Trainer.
+Unsupported arguments are refused or reported."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ WITHOUT_EFFECT = {
 }
 # would change the training and is not followed: refused, unless its value asks for nothing
 NOT_FOLLOWED = {
-    "min_epochs": "an early stop does not wait for it",
-    "min_steps": "an early stop does not wait for it",
+    "min_epochs": "an early stop does not wait for this minimum",
+    "min_steps": "an early stop does not wait for this minimum",
     "resume_from_checkpoint": "Stoker resumes by itself and reads its own checkpoints",
     "plugins": "plugins are not used",
-    "reload_dataloaders_every_n_epochs": "loaders are made once",
-    "reload_dataloaders_every_epoch": "loaders are made once",
+    "reload_dataloaders_every_n_epochs": "Stoker creates the loaders only once",
+    "reload_dataloaders_every_epoch": "Stoker creates the loaders only once",
     "stochastic_weight_avg": "weights are not averaged",
     "sync_batchnorm": "each rank normalizes its own batch",
 }
@@ -98,8 +98,8 @@ ONE_MACHINE = {"ddp": "", "ddp_cpu": "", "ddp_spawn": "", "ddp_find_unused_param
 
 @dataclass
 class Plan:
-    """What Stoker's Trainer is made with. most_train, most_validated, most_tested: batches of a loop;
-    a float is a share of them."""
+    """The arguments for Stoker's Trainer. most_train, most_validated, most_tested:
+    maximum number of batches; a float is a share of all batches."""
 
     epochs: int | None = None
     steps: int | None = None
@@ -136,7 +136,7 @@ def plan(given: dict[str, object]) -> Plan:
     )
     if made.most_train == 0:
         raise InvalidSpec(
-            "Trainer(limit_train_batches=0): that trains nothing.",
+            "Trainer(limit_train_batches=0): with this limit, nothing is trained.",
             hint="trainer.validate(model, loader) evaluates.",
         )
     made.epochs, made.steps = _length(take("max_epochs", None), take("max_steps", None))
@@ -163,7 +163,7 @@ def plan(given: dict[str, object]) -> Plan:
     made.logger = loggers[0] if loggers else Logger()
     made.log = [sink for kind, sink in SINKS.items() if any(isinstance(each, kind) for each in loggers)]
     if take("val_check_interval", 1.0) not in (1.0, None):
-        say("val_check_interval is ignored: evaluations come at the end of epochs")
+        say("val_check_interval is ignored: Stoker evaluates at the end of an epoch")
     if take("gradient_clip_algorithm", "norm") not in ("norm", None):
         raise InvalidSpec(
             "Trainer(gradient_clip_algorithm='value'): gradients are clipped by their norm only."

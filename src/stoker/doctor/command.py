@@ -283,7 +283,10 @@ def _behind_shim(path: str, folder: Path, env: dict[str, str]) -> str:
     if done[0] != 0:
         said = done[2].decode("utf-8", "replace").strip().splitlines()
         raise InvalidSpec(
-            f"{path} finds no program here: {said[0].rstrip('.') if said else 'pyenv names none'}.",
+            (
+                f"{path} finds no program here: "
+                f"{said[0].rstrip('.') if said else 'pyenv has no version with this program'}."
+            ),
             hint="List the Pythons with pyenv versions; choose one with pyenv local VERSION.",
         )
     return os.fsdecode(done[1].strip()) or path

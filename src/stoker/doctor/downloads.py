@@ -166,7 +166,7 @@ def _torch_weights(call: Call, around: Surroundings) -> tuple[str, str, str] | N
     name = call.name.rsplit(".", 1)[-1]
     if any(cache.glob(f"{name}-*")) or any(cache.glob(f"{name}_*")):
         return None
-    return ("warn", f"The script downloads weights of {name} at start: {cache} has none.",
+    return ("warn", f"The script downloads weights of {name} at start: {cache} does not contain them.",
             "Download them once with a network, or set TORCH_HOME.")
 
 

@@ -133,7 +133,7 @@ def gpu_findings(seen: Gpus) -> Iterator[Finding]:
     """What there is to say about the GPUs alone."""
     if seen.error:
         yield Finding("fail", "gpu", f"No GPU can be used: {seen.error}.",
-                      "Check nvidia-smi. In a container: was the container started with --gpus all?")
+                      "Run nvidia-smi. If this is a container, start the container with --gpus all.")
     elif seen.hidden and seen.names:
         yield Finding(
             "warn",

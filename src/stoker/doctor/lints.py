@@ -57,7 +57,7 @@ LINTS = {
             "empty-cache",
             "note",
             "empty_cache() at each step waits for the GPU, and PyTorch must request the same memory again.",
-            "Remove it from the loop: PyTorch reuses memory without it.",
+            "Remove empty_cache() from the loop: PyTorch reuses memory without this call.",
             lint_speed.empty_cache,
         ),
         Lint(
@@ -78,7 +78,7 @@ LINTS = {
             "save-each-step",
             "note",
             "The script writes a checkpoint at each step.",
-            "Save every N steps or minutes, as much work as you can afford to lose.",
+            "Save every N steps or minutes. Choose N by how much work you can afford to lose.",
             lint_speed.save_each_step,
         ),
         Lint(
@@ -94,10 +94,14 @@ LINTS = {
         Lint(
             "retain-graph",
             "warn",
-            "The step calls backward() only once, so retain_graph=True keeps its graph for nothing; "
-            "if steps depend "
-            "on each other, each step is slower than the step before.",
-            "Remove it; if backward then fails, use detach() on values carried from step to step.",
+            (
+                "The step calls backward() only once, so retain_graph=True keeps the graph for nothing. "
+                "If steps depend on each other, each step is slower than the step before."
+            ),
+            (
+                "Remove retain_graph=True. If backward() then fails, use detach() on values carried from "
+                "step to step."
+            ),
             lint_speed.retain_graph,
         ),
         Lint(

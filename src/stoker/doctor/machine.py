@@ -93,8 +93,8 @@ def _disk(name: str, path: Path) -> Iterator[Finding]:
             "inodes",
             f"Only {info.f_favail} more files fit on the disk of {name} ({path}).",
             (
-                "Remove folders with many small files (old environments, unpacked data sets), even if "
-                "bytes are free."
+                "Remove folders with many small files, such as old environments and unpacked data sets. "
+                "The disk can be out of files while bytes are free."
             ),
         )
 

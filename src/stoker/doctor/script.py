@@ -236,7 +236,7 @@ def _questions(reader: Reader, around: Surroundings) -> Iterator[Finding]:
                 "warn",
                 "question",
                 f"{call.name}() waits for keyboard input.",
-                "Remove it before a detached run.",
+                "Remove this call before a detached run.",
                 around.name(reader.source),
                 call.line,
             )

@@ -116,7 +116,7 @@ def _machine(name: str, facts: dict, read: Sequence[source.Source]) -> Iterator[
         yield Finding(
             "warn",
             "disk",
-            f"Only {inodes} inodes are free on {name}, one for each new file.",
+            f"Only {inodes} inodes are free on {name}; each new file needs one inode.",
             "Delete small files there.",
         )
     shm = facts.get("shm_bytes")

@@ -1,2 +1,2 @@
-"""The training engine: plain PyTorch loops that resume with the same bits.
-It needs torch, and neither the server nor the command line."""
+"""The training engine: plain PyTorch loops that resume bit-exactly.
+The engine needs torch, but neither the server nor the command line."""

@@ -1,5 +1,5 @@
-"""The next batch is read while the current one is computed with,
-and on CUDA copied to the device on a second stream."""
+"""Read the next batch while the current batch is in use;
+on CUDA, copy it to the device on a second stream."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from stoker.engine.data import Micro
 
 
 class Ahead:
-    """An iterator over (micro-batch, data on the device). It reads one batch further than it has handed out.
-
-    An exception of the source comes when its batch is asked for, not one batch early.
+    """An iterator over (micro-batch, data on the device). The iterator reads one batch ahead.
+    An exception of the source is raised for the batch that caused it, not one batch early.
     """
 
     def __init__(
@@ -73,8 +72,8 @@ class Ahead:
 
 
 def known(batch: object) -> bool:
-    """Are all tensors of a batch in lists,
-    tuples and dicts? Those inside of other objects could not be recorded."""
+    """True if all tensors of a batch are in lists, tuples and dicts.
+    A stream cannot be recorded for tensors in other objects."""
     if isinstance(batch, dict):
         return all(map(known, batch.values()))
     if isinstance(batch, list | tuple):
@@ -83,7 +82,7 @@ def known(batch: object) -> bool:
 
 
 def tensors(batch: object) -> Iterator[torch.Tensor]:
-    """The tensors of a batch; lists, tuples and dicts are gone through."""
+    """The tensors of a batch, also those in lists, tuples and dicts."""
     if isinstance(batch, torch.Tensor):
         yield batch
     elif isinstance(batch, dict | list | tuple):

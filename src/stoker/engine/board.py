@@ -1,7 +1,6 @@
-"""The logged numbers as TensorBoard event files, without gap and without a step twice after a kill.
+"""The logged numbers as TensorBoard event files. After a kill, no step is missing or repeated.
 
-metrics.jsonl is the truth: each start writes the events of what it holds up to the checkpoint again,
-then adds to them.
+Source is metrics.jsonl: each start writes the events up to the checkpoint again, then appends new events.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ class Board:
         self._writer = SummaryWriter(str(folder))
 
     def add(self, line: dict) -> None:
-        """One line of metrics.jsonl; what is no number is left out."""
+        """Write one line of metrics.jsonl; values that are not numbers are left out."""
         for name, value in line.items():
             if name not in ("step", "at") and isinstance(value, int | float):
                 self._writer.add_scalar(name, value, line["step"], walltime=line["at"])
 
     def close(self) -> None:
-        """Write what is held and close."""
+        """Write the buffered events and close the file."""
         self._writer.close()

@@ -1,9 +1,9 @@
 """Variables that a training loop carries from one pass to the next, found by reading its source:
-what `engine.keep` should hold.
+the variables that `engine.keep` should hold.
 
-A variable is carried if a pass reads it before it sets it, or changes a container or a generator that was
-made outside of the loop.
-So is the number that `enumerate` gives: it begins at 0 again in a resumed epoch.
+A variable is carried if a pass reads the variable before it sets it, or changes a container or generator from
+outside the loop.
+The counter of `enumerate` is carried too: in a resumed epoch, it starts at 0 again.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ MAKES = {
 
 
 def carried(frame: FrameType) -> list[str]:
-    """Names, in the order of the source,
-    for the loop over `engine.epochs` or `engine.batches` at which the frame stands.
+    """Names of carried variables, in source order, for the loop over `engine.epochs` or `engine.batches` that
+    the frame executes.
 
-    Names that appear in a call of `keep` do not count. Empty if the source cannot be read.
+    Names in a call of `keep` are left out. Empty if the source cannot be read.
     """
     loop = _loop_at(frame)
     if loop is None:

@@ -1,10 +1,11 @@
 """Checkpoints on disk: complete or absent.
 
 A checkpoint is a folder `step-000000123` with `state.json`, `tensors.safetensors` and `manifest.json` (size
-and SHA-256 of both). It is written under another name, synced, renamed; then `latest` names it.
+and SHA-256 of both). The folder is written under another name, synced and renamed;
+then the file `latest` names the folder.
 A folder whose manifest does not match is skipped and reported.
-A kill before `latest` is written leaves it with an older name:
-what reads the folder to resume goes by the folders and corrects it.
+After a kill before that write, `latest` names an older folder;
+a resume finds the newest folder itself and corrects `latest`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ FORMAT = 1
 
 @dataclass
 class Saved:
-    """A checkpoint in memory. doc: the JSON document; tensors: what it refers to."""
+    """A checkpoint in memory. doc: the JSON document; tensors: the tensors that the document refers to."""
 
     path: Path
     doc: dict
@@ -54,14 +55,13 @@ def _folders(root: Path) -> list[Path]:
 
 
 def following(root: Path) -> int:
-    """A step after that of every checkpoint in the folder."""
+    """A step number larger than the step of every checkpoint in the folder."""
     return 1 + max((int(p.name[5:]) for p in _folders(root)), default=0)
 
 
 def write(root: Path, doc: dict, tensors: dict[str, torch.Tensor]) -> Path:
     """Write one checkpoint and point `latest` at it. A folder of the same step is replaced.
-
-    Raises OSError; the checkpoints before it are then untouched.
+    Raises OSError; older checkpoints are then unchanged.
     """
     final = root / _name(doc["step"])
     temp = root / f"{final.name}.tmp-{os.getpid()}"
@@ -94,7 +94,7 @@ def write(root: Path, doc: dict, tensors: dict[str, torch.Tensor]) -> Path:
 
 
 def correct_latest(saved: Saved | None) -> None:
-    """Let `latest` name the newest whole checkpoint, which was just read.
+    """Let `latest` name the newest complete checkpoint, which was just read.
     Only the owner of the folder calls this."""
     if saved is None:
         return
@@ -124,7 +124,7 @@ def _sync(folder: Path) -> None:
 
 
 def fault(folder: Path) -> str | None:
-    """Why a checkpoint is not whole; None if it is. Reads every byte."""
+    """Why a checkpoint is not complete; None if it is complete. Reads every byte."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
     except OSError:
@@ -146,7 +146,8 @@ def fault(folder: Path) -> str | None:
 
 
 def newest(root: Path) -> tuple[Saved | None, list[str]]:
-    """The newest whole checkpoint, read, and a sentence for each torn one that was skipped."""
+    """Read the newest complete checkpoint. Returns it,
+    and a sentence for each damaged checkpoint that was skipped."""
     skipped = []
     _put_back_replaced(root)
     for folder in _folders(root):
@@ -169,8 +170,8 @@ def _put_back_replaced(root: Path) -> None:
 
 
 def remove_unfinished(root: Path) -> int:
-    """Take away what a kill during a save left; only the owner of the folder calls this.
-    The number of folders."""
+    """Remove what a kill during a save left behind; only the owner of the folder calls this.
+    Returns the number of folders removed."""
     left = list(root.glob("step-*.tmp-*"))
     for folder in left:
         shutil.rmtree(folder, ignore_errors=True)
@@ -178,8 +179,8 @@ def remove_unfinished(root: Path) -> int:
 
 
 def prune(root: Path, keep: int, best: int | None) -> None:
-    """Remove all but the newest `keep` checkpoints and the best one (a step).
-    What is newer than `latest` is damaged and does not count."""
+    """Remove all but the newest `keep` checkpoints and the best checkpoint (a step).
+    Folders newer than `latest` are damaged and do not count."""
     latest = (root / LATEST).read_text().strip()
     whole = [folder for folder in _folders(root) if int(folder.name[5:]) <= int(latest[5:])]
     for folder in whole[keep:]:

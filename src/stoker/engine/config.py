@@ -1,4 +1,4 @@
-"""What the constructor of `Engine` takes, checked; and durations such as "30s", "200step", "1ep"."""
+"""The checked arguments of `Engine`, and durations such as "30s", "200step", "1ep"."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEE = "See the arguments of Engine in docs/how-to/engine.md."
 
 @dataclass(frozen=True)
 class Every:
-    """How often: after this many seconds, optimizer steps or epochs. Exactly one of the three is not 0."""
+    """An interval in seconds, optimizer steps or epochs. Exactly one of the three is not 0."""
 
     seconds: float = 0.0
     steps: int = 0
@@ -89,14 +89,14 @@ class Config:
 
     @property
     def sinks(self) -> tuple[str, ...]:
-        """Where numbers go besides metrics.jsonl, each once."""
+        """The logs in addition to metrics.jsonl, without duplicates."""
         named = (self.log,) if self.log is None or isinstance(self.log, str) else self.log
         return tuple(dict.fromkeys(sink for sink in named if sink is not None))
 
 
 def config(given: dict[str, object]) -> Config:
     """The `Config` of these keyword arguments.
-    Raises InvalidSpec, which names the arguments there are, for one that is not known."""
+    Raises InvalidSpec for an unknown argument; the message lists the known arguments."""
     names = [field.name for field in dataclasses.fields(Config)]
     for name in given:
         if name not in names:

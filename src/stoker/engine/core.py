@@ -1,4 +1,5 @@
-"""What an `Engine` is made of, and what its loops ask for: when to save, where to go on, what to say."""
+"""The parts of an `Engine`, and the services for its loops:
+when to save, where to continue, what to print."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ class Core:
     # the start
 
     def open(self) -> None:
-        """Find the folder and what it holds, and take over what is frozen in it."""
+        """Find the folder and its checkpoints,
+        and take over the settings that the run froze at its first start."""
         if self.config.folder is not None:
             for root in place.family(Path(self.config.folder), list(_open)):
                 _open[root].shut(True)
@@ -134,7 +136,7 @@ class Core:
         self.precision = self.gradients.precision = precision.precision(name, self.device)
 
     def prepare(self, model: nn.Module, compiled: bool) -> None:
-        """A model comes in: on the device, the same on every rank."""
+        """Take a model: move it to the device, with the same values on every rank."""
         model.to(self.device)
         self.world.same_everywhere([*model.parameters(), *model.buffers()])
         self.gradients.buffers += list(model.buffers())
@@ -143,14 +145,14 @@ class Core:
             model.compile()
 
     def remember(self, things: tuple[object, ...]) -> None:
-        """Register what was set up; restore it where the run is resumed."""
+        """Register the objects of `setup`; restore them if the run resumes."""
         names = self.objects.add(things)
         self.objects.measure_schedules(self.window)
         if self.resuming:
             self.objects.restore(self.keeper.saved.doc, self.keeper.saved.tensors, names)
 
     def kept_value(self, name: str, value: object) -> object:
-        """What `keep` returns for one value."""
+        """The value that `keep` returns."""
         held = self.objects.kept.get(name)
         if held is None:
             held = self.objects.kept[name] = KeptValue(name, value)
@@ -166,8 +168,8 @@ class Core:
     # what the loops ask for
 
     def before_loop(self, loop: Loop) -> None:
-        """Once: say how this start begins. At a new run's first loop that trains,
-        save what everything begins with."""
+        """Once per start: print how the run starts.
+        At the first training loop of a new run, save the initial state."""
         if self.announced or self.evaluating:
             self._look_for_carried()
             return
@@ -179,7 +181,7 @@ class Core:
         self._announce(self._look_for_carried(quietly=True))
 
     def extends(self, loop: Epochs) -> bool:
-        """A finished loop is asked for more epochs by STOKER_EXTEND: it goes on where it ended."""
+        """STOKER_EXTEND asks a finished loop for more epochs: continue where the loop ended."""
         before = self._totals.get(loop.key, 0)
         if not self.keeper.extending or loop.total <= before:
             return False
@@ -195,7 +197,7 @@ class Core:
 
     def arrive(self) -> None:
         """The position of the checkpoint is reached:
-        everything is what it was there, whatever the code before did."""
+        restore the state, whatever the code before the loop did."""
         saved = self.keeper.saved
         self.objects.restore_all(saved.doc, saved.tensors)
         for name, value in self.objects.kept_of(saved.doc, saved.tensors, self.world.rank).items():
@@ -213,13 +215,13 @@ class Core:
         self.keeper.saved = None
 
     def begin_epoch(self, loop: Epochs) -> None:
-        """An epoch is handed out."""
+        """An epoch starts."""
         self.epoch = loop.spot.item
         self._totals[loop.key] = loop.total
         self.progress.epoch_begins(self.samples, self.spent)
 
     def end_of_epoch(self, loop: Epochs) -> None:
-        """The outer loop asks for its next epoch: the body has run."""
+        """The outer loop asks for its next epoch: the loop body has finished."""
         self.epochs_done += 1
         self.progress.epoch_ends(
             f"epoch {loop.spot.item + 1}/{loop.total}", self.samples, self.spent, self.loss()
@@ -233,8 +235,8 @@ class Core:
                 self._stop()
 
     def end_of_loop(self, loop: Loop) -> None:
-        """A loop over epochs, or the outermost over batches, is exhausted or was left by break:
-        its end is a position of its own."""
+        """A loop over epochs, or the outermost loop over batches, ended or was left by break.
+        Its end is a separate position."""
         if self.resuming or self.evaluating:
             return
         self._totals[loop.key] = getattr(loop, "total", 1)
@@ -242,7 +244,7 @@ class Core:
         self.exit.watch()
 
     def batches_begin(self) -> None:
-        """The first batch of a loop is asked for."""
+        """The loop asks for its first batch."""
         if not self.evaluating:
             self.trained = False
             self.signals.watch()
@@ -273,7 +275,7 @@ class Core:
         return self.in_epochs() and length is not None and loop.following(self.window) >= length
 
     def in_epochs(self) -> bool:
-        """Is a loop over epochs open?"""
+        """True inside a loop over epochs."""
         return any(spot.micro is None for spot in self.position.open)
 
     def _stop(self) -> None:
@@ -290,7 +292,7 @@ class Core:
         return [float(due), float(bool(self.signals.wanted))]
 
     def apply(self, optimizers: list[Optimizer]) -> None:
-        """One step of these optimizers; the first of a micro-batch counts as a step of the run."""
+        """Step these optimizers. The first such step in a micro-batch counts as a step of the run."""
         alone = self.world.size == 1
         began = 0.0 if alone else perf_counter()
         skipped = self.gradients.skipped
@@ -339,7 +341,7 @@ class Core:
             )
 
     def back_in(self, loop: Loop) -> None:
-        """The loop is left: the micro-batch of the loop around it is the current one again."""
+        """The loop ended: the micro-batch of the outer loop is the current micro-batch again."""
         around = [
             spot.micro for spot in self.position.open if spot.micro is not None and spot is not loop.spot
         ]
@@ -350,7 +352,7 @@ class Core:
             self.signals.leave()
 
     def drop_pending(self) -> None:
-        """A loop was left in the middle of an accumulation: its gradients belong to no step."""
+        """A loop ended within an accumulation: drop its gradients."""
         if not self.evaluating and self.gradients.drop(self.objects.optimizers):
             say(
                 "the loop ended within an accumulation, so the gradients of its last micro-batches are "
@@ -359,13 +361,13 @@ class Core:
 
     def on_device(self, source: Iterator, ahead: bool) -> Iterator:
         """Micro-batches with their data on this rank's device. ahead:
-        one more may be read and copied meanwhile."""
+        whether the next micro-batch may be read and copied early."""
         if self.moves and ahead:
             return Ahead(source, self.device, lambda batch: move(batch, self.device))
         return ((micro, move(batch, self.device)) for micro, batch in source) if self.moves else source
 
     def inside_batches(self) -> bool:
-        """Is a loop over batches open?"""
+        """True inside a loop over batches."""
         return any(spot.micro is not None for spot in self.position.open)
 
     def loss(self) -> float | None:
@@ -437,11 +439,11 @@ class Core:
     # the end
 
     def close(self) -> None:
-        """At exit: nothing is under way any more; a run whose loops are over has finished."""
+        """At exit: wait for the last save. If all loops have ended, the run is finished."""
         self.shut(self.exit.was_good())
 
     def shut(self, good: bool) -> None:
-        """Let go of the folder. good: nothing went wrong after the loops."""
+        """Release the folder. good: no error occurred after the loops."""
         atexit.unregister(self.close)
         _open.pop(str(self.keeper.root.resolve()), None)
         self.progress.clear()
@@ -585,7 +587,7 @@ class Core:
 
 
 def stop_recording() -> None:
-    """Under `stoker run` the hooks record an unmodified script; this one saves and resumes by itself."""
+    """Under `stoker run`, tell the hooks not to record this script: it saves and resumes by itself."""
     # now, in older hooks
     for end, words in (("resume.core.outcome", "resume.core.words"), ("ghost.fate", "ghost.words")):
         found = [sys.modules.get(f"stoker_hooks.{name}") for name in (end, words)]

@@ -1,9 +1,9 @@
-"""What `engine.batches` goes through: loaders over map-style datasets, tensors in memory, streams, and plain
-lists of batches.
+"""The sources that `engine.batches` accepts:
+loaders over map-style datasets, tensors in memory, streams, and lists of batches.
 
-A feed gives items (indices, or batches as they are) from any position, and turns items into batches.
-What is drawn for a sample is derived from its place in the epoch, so workers, prefetching and the number of
-ranks change nothing.
+A feed yields items (indices or whole batches) from any position, and turns items into batches.
+The random numbers of a sample depend only on its place in the epoch, not on workers, prefetching or the
+number of ranks.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ PROBED = 16  # samples
 class Micro:
     """One micro-batch of this rank.
 
-    number: its place in the epoch, over all ranks. samples, slots: samples and micro-batches of its
-        optimizer step, over all ranks.
-    share: its size over the size of the first of them. last: the optimizer steps after it. ghost: a
+    number: the place of the micro-batch in the epoch, over all ranks. samples, slots:
+    number of samples and micro-batches in the optimizer step, over all ranks. share:
+    size of this micro-batch divided by the size of the first. last:
+    True if the optimizer steps after this micro-batch. ghost: a
         repetition with weight 0, for a rank that has no micro-batch of its own in the last step of an epoch.
     """
 
@@ -60,8 +61,8 @@ class Micro:
 def micros(
     items: Iterator, size_of: object, skip: int, window: int, *, rank: int, ranks: int, ghosts: bool
 ) -> Iterator[Micro]:
-    """This rank's micro-batches. `window` micro-batches make an optimizer step;
-    slot n of it is rank n % ranks's."""
+    """This rank's micro-batches. `window` micro-batches make one optimizer step;
+    slot n belongs to rank n % ranks."""
     if window == 1:  # of one rank: most trainings, and nothing to share out
         for number, item in enumerate(items, skip):
             yield Micro(number, item, size_of(item), 1, 1.0, True, False)
@@ -86,7 +87,7 @@ def micros(
 
 
 class Feed:
-    """The base: a list of batches, as it is."""
+    """The base class: a plain list of batches."""
 
     notes: tuple[str, ...] = ()  # said at the start
     doubt = ""  # why a resume cannot be exact; empty if it can
@@ -97,45 +98,45 @@ class Feed:
         self.name = type(source).__name__
 
     def length(self) -> int | None:
-        """Batches in an epoch, over all ranks; None if nobody knows."""
+        """Number of batches in an epoch, over all ranks; None if unknown."""
         return len(self.source)
 
     def items(self, place: int, skip: int) -> Iterator:
-        """Items of batch `skip` and after."""
+        """Items from batch `skip` on."""
         return iter(self.source[skip:])
 
     def agreed(self, items: Iterator, world: World) -> Iterator:
-        """The items, where it is sure that every rank gets the same ones. Called on every rank."""
+        """The items, after a check that every rank gets the same items. Called on every rank."""
         return items
 
     def ahead(self) -> bool:
-        """May a batch be read before the one in front of it is done with?"""
+        """True if a batch may be read while the batch before it is in use."""
         return True
 
     def size(self, item: object) -> int:
-        """Samples in the batch that this item gives."""
+        """Number of samples in the batch of this item."""
         return rows(item)
 
     def batches(self, place: int, shared: Iterator[Micro]) -> Iterator[tuple[Micro, object]]:
-        """Each micro-batch of the rank with its data."""
+        """Yield each micro-batch of this rank with its data."""
         for micro in shared:
             yield micro, micro.item
 
     def begin(self, epoch: int) -> None:
-        """An epoch begins: what has to be saved until it ends is the state of now."""
+        """An epoch starts: checkpoints within the epoch save the state of this moment."""
 
     def end(self) -> None:
-        """The epoch was gone through or left."""
+        """The epoch ended, or its loop was left."""
 
     def state_dict(self) -> dict:
-        """What has to be restored before `items` is called."""
+        """The state to restore before `items` is called."""
         return {}
 
     def load_state_dict(self, state: dict) -> None:
-        """Take it back."""
+        """Restore what `state_dict` returned."""
 
     def fingerprint(self) -> dict:
-        """What the data is, to notice other data."""
+        """A description of the data, to detect a change."""
         return {"batches": len(self.source)}
 
 
@@ -173,7 +174,7 @@ class Loader(Feed):
             )
 
     def repeatable(self) -> bool:
-        """Does a sample come out the same when it is fetched twice with the same seed? Tried on a few."""
+        """True if a few samples are equal when they are fetched twice with the same seed."""
         try:
             count = len(self.dataset)
         except TypeError:
@@ -253,7 +254,8 @@ class Loader(Feed):
         return {"values": plain_values(self.sampler)}
 
     def state_dict(self) -> dict:
-        """Of the sampler: as the epoch began, since its order is drawn again from there, and as it is now."""
+        """State of the sampler at the start of the epoch (its order is drawn again from this state), and its
+        current state."""
         if self._before is None or self._own is None:
             return self._now()
         return {**self._before, "now": self._now(), "drawn": self._own.pulled}
@@ -302,12 +304,12 @@ class InMemory(Loader):
 
 
 class Stream(Feed):
-    """Anything that can only be gone through from its start:
-    an iterable dataset, a loader of another library.
+    """A source that can be read only from its start: an iterable dataset, or a loader of another library.
 
-    With state_dict it goes on where it was. Without, its batches are read again up to the position.
-    Each of several ranks reads the whole stream and keeps its own batches, so the samples and their order are
-    those of one rank.
+    If the source has state_dict, a resume continues at its position.
+    Otherwise, a resume reads all batches before the position again.
+    With several ranks, each rank reads the whole stream and keeps only its own batches, so samples and order
+    are the same as with one rank.
     """
 
     def __init__(self, source: Iterable) -> None:
@@ -392,8 +394,8 @@ def _same_first(items: Iterator, world: World, name: str, what: str) -> Iterator
 
 
 class Seeded:
-    """A dataset that fetches and collates a batch under the seed that comes with its indices.
-    Attributes are those of the dataset."""
+    """A dataset that fetches and collates a batch with the seed given beside the indices.
+    Attributes are those of the wrapped dataset."""
 
     def __init__(self, dataset: object, collate: object, single: bool, whole: bool) -> None:
         self.__dict__.update(_dataset=dataset, _collate=collate, _single=single, _whole=whole)
@@ -469,7 +471,7 @@ def _listed(item: Indices) -> list:
 
 
 def feed(source: object) -> Feed:
-    """The feed of what was given to `batches`. Raises InvalidSpec for what cannot be iterated."""
+    """The feed for the argument of `batches`. Raises InvalidSpec if the argument cannot be iterated."""
     if type(source) is DataLoader or (isinstance(source, DataLoader) and not hasattr(source, "state_dict")):
         if isinstance(source.dataset, IterableDataset):
             return Stream(source)
@@ -542,7 +544,7 @@ def digest(value: object) -> bytes:
 
 
 def same(one: object, other: object) -> bool:
-    """Are two samples equal? Objects that only know identity count as equal."""
+    """True if two samples are equal. Objects that compare only by identity count as equal."""
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         return one.shape == other.shape and torch.equal(
             one.nan_to_num() if one.is_floating_point() else one,
@@ -559,7 +561,7 @@ def same(one: object, other: object) -> bool:
 
 
 def move(batch: object, device: torch.device) -> object:
-    """The batch with its tensors on the device; lists, tuples and dicts are gone through."""
+    """The batch with its tensors on the device, also those in lists, tuples and dicts."""
     if isinstance(batch, torch.Tensor):
         from_host = device.type == "cuda" and batch.device.type == "cpu" and batch.layout == torch.strided
         # only pinned memory is copied meanwhile

@@ -1,8 +1,8 @@
-"""The ranks of this run: who we are, and every collective that the engine uses.
-With one rank all of them do nothing.
+"""The ranks of this run: the number of this rank, and every collective that the engine uses.
+With one rank, the collectives do nothing.
 
 Gradients are summed by one all-reduce of flat buffers in the order of the parameters.
-That order never changes, so the first step of a new process sums exactly as the step of an old one
+This order never changes, so the first step of a new process sums exactly as a later step
 (DistributedDataParallel regroups its buckets after the first step of a process;
 docs/decisions/013-gradients-in-fixed-order.md).
 """
@@ -45,15 +45,15 @@ class World:
         return numbers
 
     def sum_gradients(self, parameters: list[torch.Tensor], extra: list[float]) -> list[float]:
-        """Replace each gradient by its sum over the ranks; one that no rank has stays None.
+        """Replace each gradient by its sum over the ranks; a gradient that no rank has stays None.
         Returns the sums of `extra`."""
         return extra
 
     def barrier(self) -> None:
-        """Wait until every rank is here."""
+        """Wait until every rank has reached this call."""
 
     def close(self) -> None:
-        """Leave the group, if it is ours."""
+        """Leave the process group, if the engine created the group."""
 
 
 class Ranks(World):
@@ -142,8 +142,8 @@ def _number(name: str) -> int | None:
 
 
 def join(device: torch.device) -> World:
-    """The world as the launcher (torchrun) says it in RANK and WORLD_SIZE.
-    Raises InvalidSpec where launcher and process group disagree."""
+    """The ranks, as the launcher (torchrun) set them in RANK and WORLD_SIZE.
+    Raises InvalidSpec if launcher and process group disagree."""
     size, rank = _number("WORLD_SIZE"), _number("RANK")
     if dist.is_initialized():
         if size is not None and size != dist.get_world_size():
@@ -168,10 +168,10 @@ def join(device: torch.device) -> World:
 
 
 def device_of(asked: str | None) -> torch.device:
-    """The device of this rank: the one that was asked for, else the GPU with the rank's number, else the CPU.
+    """The device of this rank: the requested device, else the GPU with the rank's number, else the CPU.
 
-    A GPU becomes the current one, so generators, streams and pinned memory are its own.
-    Raises InvalidSpec for a GPU that is not there.
+    A GPU becomes the current device, so generators, streams and pinned memory belong to this GPU.
+    Raises InvalidSpec for a GPU that does not exist.
     """
     device = torch.device(asked or ("cuda" if torch.cuda.is_available() else "cpu"))
     if device.type != "cuda":

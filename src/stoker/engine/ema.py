@@ -1,4 +1,5 @@
-"""The exponential moving average of a model's weights, kept beside the model and resumed with it."""
+"""The exponential moving average of a model's weights,
+kept in addition to the model and resumed with the model."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ class EMA:
             ...
 
     The decay of update n is at most (1 + n) / (10 + n), as in TensorFlow's ExponentialMovingAverage, so that
-    early averages follow fast.
+    the first averages change quickly.
     Parameters and floating-point buffers are averaged; other buffers are copied.
     """
 

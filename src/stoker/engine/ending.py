@@ -1,5 +1,5 @@
-"""How this process ends, as far as a program can see it itself:
-signals that ask for an end, and whether an exit was a good one."""
+"""How this process ends, as far as the process can see:
+signals that ask for an end, and whether the exit was successful."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from types import FrameType
 
 
 class Signals:
-    """Inside a training loop, SIGTERM and SIGINT only set a flag; the loop looks at it after a step.
-    A second signal acts at once."""
+    """Inside a training loop, SIGTERM and SIGINT only set a flag; the loop checks the flag after each step.
+    A second signal ends the process at once."""
 
     WATCHED = (signal.SIGTERM, signal.SIGINT)
 
@@ -20,8 +20,8 @@ class Signals:
         self._before: dict[int, object] = {}
 
     def watch(self) -> None:
-        """Take over the signals that have their usual handlers.
-        Harmless when called twice, and outside of the main thread."""
+        """Install handlers for signals that have their default handlers.
+        Has no effect when called twice, or outside the main thread."""
         if self._before or threading.current_thread() is not threading.main_thread():
             return
         for number in self.WATCHED:
@@ -31,7 +31,7 @@ class Signals:
                 signal.signal(number, self._came)
 
     def leave(self) -> None:
-        """Give them back."""
+        """Restore the previous handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}
@@ -42,21 +42,21 @@ class Signals:
         self.wanted = number
 
     def act(self) -> None:
-        """Do what the signal does without us."""
+        """Do what the signal does by default."""
         number = self.wanted
         self.leave()
         signal.raise_signal(number)
 
 
 class Exit:
-    """Remembers the code that sys.exit was called with, from `watch` on."""
+    """Stores the argument of sys.exit, from `watch` on."""
 
     def __init__(self) -> None:
         self.code: object = 0
         self._real: object = None
 
     def watch(self) -> None:
-        """Stand before sys.exit. Harmless when called twice."""
+        """Wrap sys.exit. Has no effect when called twice."""
         if self._real is not None:
             return
         self._real = sys.exit
@@ -68,6 +68,6 @@ class Exit:
         sys.exit = exit_and_remember
 
     def was_good(self) -> bool:
-        """At exit: no exception reached the top, and sys.exit was not given a code other than 0."""
+        """At exit: True if no exception reached the top level and sys.exit got no code other than 0."""
         raised = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
         return not raised and self.code in (None, 0, False)

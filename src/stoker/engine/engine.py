@@ -32,10 +32,10 @@ OUTSIDE = "Call this inside `for batch in engine.batches(loader)`."
 
 
 class Engine:
-    """Runs a training and keeps it. Arguments, all by keyword: see `stoker.engine.config.Config`.
+    """Runs a training and saves it. Arguments, all by keyword: see `stoker.engine.config.Config`.
 
     Raises InvalidSpec (bad arguments), StateError (the folder is in use,
-    or its checkpoint is of something else).
+    or its checkpoint belongs to a different training).
     """
 
     def __init__(self, **arguments: object) -> None:
@@ -101,11 +101,11 @@ class Engine:
         `for batch in engine.batches(loader)`.
 
         source: a DataLoader, a list of batches, or any iterable of batches.
-        The seed and the epoch give the sample order.
-        The position of a sample in the epoch gives its random values.
+        The seed and the epoch determine the sample order.
+        The position of a sample in the epoch determines its random values.
         Inside `engine.eval`, every sample appears exactly once over all ranks.
-        A resumed epoch begins at the saved position, so `enumerate` counts from 0 there:
-        count with `engine.steps`.
+        A resumed epoch begins at the saved position, where `enumerate` counts from 0 again.
+        To count steps, use `engine.steps`.
         """
         return Batches(self._core, self._core.objects.feeds.get(id(source)) or data.feed(source))
 

@@ -1,5 +1,5 @@
-"""The errors of a training: those of Stoker, with the hint as a note, so that Python's own traceback shows
-what to type."""
+"""The errors of the engine: Stoker's errors, with the hint as a note,
+so that Python's traceback shows what to type."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from stoker.base import errors
 
 
 class InvalidSpec(errors.InvalidSpec):
-    """What was asked of the engine cannot be done as written."""
+    """The engine cannot carry out the request as written."""
 
     def __init__(self, message: str | None = None, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -16,7 +16,7 @@ class InvalidSpec(errors.InvalidSpec):
 
 
 class StateError(errors.StateError):
-    """The training is in a state in which this cannot be done."""
+    """The current state of the training does not allow this."""
 
     def __init__(self, message: str | None = None, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)

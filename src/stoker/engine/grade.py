@@ -1,5 +1,5 @@
-"""What a resume is worth: bit-exact, sample-exact or state-only, with the reasons.
-Never more than was checked."""
+"""The grade of a resume: bit-exact, sample-exact or state-only, with the reasons.
+Never higher than was checked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FACTS = {
 
 
 def facts(device: torch.device) -> dict[str, object]:
-    """What this machine and these versions are."""
+    """Facts about this machine and the installed versions."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu()
     return {
         "torch": torch.__version__,
@@ -47,8 +47,8 @@ def _cpu() -> str:
 
 
 def of_kernels(device: torch.device) -> list[tuple[str, str]]:
-    """(grade, reason) where a GPU may add numbers up in another order each time,
-    so that two undisturbed runs differ."""
+    """(grade, reason) if a GPU may sum in a different order each time,
+    so that two uninterrupted runs differ."""
     firm = (
         torch.are_deterministic_algorithms_enabled()
         and not torch.is_deterministic_algorithms_warn_only_enabled()
@@ -76,13 +76,13 @@ def compare(then: dict[str, object], now: dict[str, object]) -> list[tuple[str, 
 
 
 def worst(found: list[tuple[str, str]]) -> tuple[str, list[str]]:
-    """(the lowest grade, the reasons for it)."""
+    """(the lowest grade, its reasons)."""
     lowest = max((grade for grade, _ in found), key=ORDER.index, default=BIT)
     return lowest, [reason for grade, reason in found if grade == lowest and lowest != BIT]
 
 
 def cores() -> int:
-    """CPU cores that are really ours: the smaller of affinity and cgroup quota, at least 1."""
+    """CPU cores available to this process: the smaller of affinity and cgroup quota, at least 1."""
     found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         with open("/sys/fs/cgroup/cpu.max") as f:

@@ -15,8 +15,8 @@ from stoker.engine.precision import Precision
 
 
 class Gradients:
-    """What has been added up since the last step of each optimizer.
-    `wishes` are numbers that every rank adds to an exchange."""
+    """The sums since the last step of each optimizer. `wishes`:
+    numbers that every rank adds to an exchange."""
 
     def __init__(self, world: World, precision: Precision, clip: float | None, nan: str) -> None:
         self.world = world
@@ -37,8 +37,8 @@ class Gradients:
             only: bool = False, again: bool = False) -> None:
         """backward. loss: the mean over the micro-batch, or with `weight` the sum over that many units.
 
-        only: into the parameters of these optimizers and no others. again: the graph is kept for another
-            backward.
+        only: compute gradients only for the parameters of these optimizers. again:
+        keep the graph for another backward.
         """
         if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
             raise InvalidSpec(
@@ -68,7 +68,7 @@ class Gradients:
             self._counted[id(optimizer)] = micro
 
     def apply(self, optimizers: list[Optimizer], wishes: list[float], step: int) -> list[float]:
-        """One step of these optimizers from what was added up. Returns the sums of the wishes.
+        """Step these optimizers with the accumulated gradients. Returns the sums of the wishes.
 
         Raises StateError for a loss or gradient that is not finite.
         """
@@ -104,12 +104,12 @@ class Gradients:
         return sums
 
     def forget(self, optimizer: Optimizer) -> None:
-        """What was added up for it is used, or thrown away."""
+        """Forget the sums of this optimizer, after they were used or dropped."""
         self.weights.pop(id(optimizer), None)
         self._counted.pop(id(optimizer), None)
 
     def drop(self, optimizers: list[Optimizer]) -> bool:
-        """Forget what was added up without a step. Was there something?"""
+        """Drop the sums without a step. Returns True if there were any."""
         pending = bool(self.weights)
         if pending:
             self.weights.clear()
@@ -143,8 +143,8 @@ class Gradients:
         )
 
     def first_bad(self, parameters: list[torch.Tensor]) -> str:
-        """A sentence that names the first parameter that is not finite, or whose gradient is not;
-        `names` is set by the engine."""
+        """A sentence that names the first parameter with a value or gradient that is not finite.
+        The engine sets `names`."""
         for p in parameters:
             if not p.isfinite().all():
                 return f"{self.names.get(p, 'A parameter')} is not finite."

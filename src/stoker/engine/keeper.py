@@ -1,5 +1,4 @@
-"""The run's folder over its life: chosen and claimed, read, saved into at the right moments,
-marked finished."""
+"""The folder of a run: choose and claim it, read it, save into it at the right moments, mark it finished."""
 
 from __future__ import annotations
 
@@ -23,12 +22,12 @@ YES = ("1", "yes", "true")
 
 
 def wanted(name: str) -> bool:
-    """Does the environment ask for it?"""
+    """True if the environment variable asks for this."""
     return os.environ.get(name, "").lower() in YES
 
 
 class Keeper:
-    """One per Engine. Rank 0 decides and writes; the other ranks are told."""
+    """One per Engine. Rank 0 decides and writes; the other ranks get its decisions."""
 
     def __init__(self, config: Config, world: World) -> None:
         self.config = config
@@ -50,8 +49,8 @@ class Keeper:
         self._last_epochs = 0
 
     def open(self) -> None:
-        """Choose and claim the folder, and read its newest whole checkpoint.
-        Raises what rank 0 raises, on every rank."""
+        """Choose and claim the folder, and read its newest complete checkpoint.
+        Every rank raises the error of rank 0."""
         answer: dict = {}
         if self.world.rank == 0:
             try:
@@ -117,12 +116,12 @@ class Keeper:
         )
 
     def want(self, score: float | None) -> None:
-        """A save at the next boundary."""
+        """Request a save at the next boundary."""
         self.wish = True
         self.score = score if self.score is None or (score is not None and score > self.score) else self.score
 
     def due(self, step: int, epochs: int) -> bool:
-        """Is it time to save?"""
+        """True if a save is due."""
         if self.off:
             return False
         if self.wish:
@@ -135,7 +134,7 @@ class Keeper:
 
     def save(self, doc: dict, tensors: dict[str, torch.Tensor], epochs: int, wait: bool) -> None:
         """Write a checkpoint: in the background, or at once.
-        What could not be written is said, and raised where `wait` asks for it."""
+        A failed write is printed, and raised if `wait` is true."""
         if self.off:
             return
         if self.score is not None and (self.best is None or self.score > self.best["score"]):
@@ -167,7 +166,7 @@ class Keeper:
             )
 
     def wait(self) -> None:
-        """Until no save is under way."""
+        """Wait until no save is in progress."""
         if self._writer is not None:
             self._writer.wait()
             self._tell_failure()
@@ -185,7 +184,7 @@ class Keeper:
         checkpoint.prune(self.root, self.config.keep_last, self.best["step"] if self.best else None)
 
     def finish(self) -> None:
-        """The run reached its end."""
+        """Mark the run as finished."""
         if self.world.rank == 0:
             place.mark(self.root, finished=True)
 

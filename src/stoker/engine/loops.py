@@ -1,10 +1,9 @@
 """The two loops of a training: `engine.epochs` and `engine.batches`.
-They know where they are, and where a resumed run goes on.
-
-A loop's key is its path: which loop of which element of which loop.
-It is the same in every start of a script, and random numbers are derived from it.
+They track their position, and where a resumed run continues. The key of a loop is its path:
+the number of the loop inside the element of the outer loop.
+The key is the same in every start of a script, and random numbers are derived from it.
 A resumed script runs the code before its position again;
-what it changes is overwritten when the position is reached.
+the changes of this code are overwritten when the position is reached.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ DROPS = {"POP_TOP", "POP_ITER", "END_FOR", "DELETE_FAST", "DELETE_NAME", "STORE_
 
 
 class Spot:
-    """Where an open loop stands. The list of open loops holds these, not the loops:
-    a loop that is left has to die at once to notice it."""
+    """The position of an open loop. The list of open loops holds positions, not loops, so that Python deletes
+    an abandoned loop at once."""
 
     def __init__(self, key: str, loop: Loop) -> None:
         self.key = key
@@ -40,7 +39,7 @@ class Spot:
 
 
 class Position:
-    """The loops that are open, from outside in, and those of the current elements that are done."""
+    """The open loops, from outer to inner, and the finished loops of the current elements."""
 
     def __init__(self, saved: dict[str, int | str] | None, at: str | None) -> None:
         """saved: key -> element to begin with, or "done". at: the loop in which the save was made."""
@@ -52,7 +51,7 @@ class Position:
         self._counts: Counter[str] = Counter()
 
     def key(self, kind: str, name: str | None) -> str:
-        """The key of a loop that is made now."""
+        """The key for a new loop."""
         scope = f"{self.open[-1].key}/{self.open[-1].item}." if self.open else ""
         if name is not None:
             return f"{scope}{kind}={name}"
@@ -60,18 +59,18 @@ class Position:
         return f"{scope}{kind}{self._counts[f'{scope}{kind}']}"
 
     def enter(self, loop: Loop) -> None:
-        """The loop hands out its first element."""
+        """The loop yields its first element."""
         self.open.append(loop.spot)
 
     def advance(self, loop: Loop) -> None:
-        """The loop goes to its next element: what was in the one before is forgotten."""
+        """The loop moves to its next element: forget the loops inside the previous element."""
         self.leave_within(loop)
         inside = f"{loop.key}/"
         self.done = {key for key in self.done if not key.startswith(inside)}
         self._counts = Counter({key: n for key, n in self._counts.items() if not key.startswith(inside)})
 
     def leave_within(self, loop: Loop) -> None:
-        """Close the loops inside of this one that were left without a word."""
+        """Close inner loops that were abandoned without a notice."""
         while self.open and self.open[-1] is not loop.spot:
             spot = self.open.pop()
             self.done.add(spot.key)
@@ -80,7 +79,7 @@ class Position:
                 inner.left()
 
     def close(self, loop: Loop) -> None:
-        """The loop has ended or was left."""
+        """The loop ended, or was left by break."""
         if loop.spot in self.open:
             self.leave_within(loop)
             self.open.pop()
@@ -94,7 +93,7 @@ class Position:
 
 
 class Loop:
-    """What both kinds share: a key, the element that is handed out, and whether a save lies inside."""
+    """The base of both loops: the key, the current element, and whether the saved position is inside."""
 
     kind = "?"
 
@@ -127,7 +126,7 @@ class Loop:
         self._leave()
 
     def left(self) -> None:
-        """Left by break, return or an exception, as seen from a loop around it."""
+        """The loop was left by break, return or an exception; an outer loop noticed it."""
         if not self.over:
             self.over = True
             self.engine.position.done.add(self.key)
@@ -162,7 +161,7 @@ def _by_break(frame: object) -> bool:
 
 
 class Epochs(Loop):
-    """`for epoch in engine.epochs(n)`: the numbers from 0, or from the epoch that the run had reached."""
+    """`for epoch in engine.epochs(n)`: numbers from 0, or from the epoch that the run has reached."""
 
     kind = "epochs"
 

@@ -1,6 +1,5 @@
-"""`engine.log`: numbers into metrics.jsonl, one JSON object a line, without waiting for the device.
-
-After a kill the file has no gap and no line twice.
+"""`engine.log`: write numbers to metrics.jsonl, one JSON object per line, without waiting for the device.
+After a kill, no line is missing or repeated.
 """
 
 from __future__ import annotations
@@ -22,17 +21,18 @@ SINKS = {"tensorboard": Board, "wandb": Wandb}
 
 
 def path(root: Path) -> Path:
-    """Under Stoker the file of this attempt in the run folder; else beside the checkpoints."""
+    """The path of metrics.jsonl: under Stoker, the file of this attempt in the run folder;
+    otherwise, beside the checkpoints."""
     run, attempt = os.environ.get("STOKER_RUN_DIR"), os.environ.get("STOKER_ATTEMPT")
     return Path(run) / ATTEMPTS / attempt / METRICS if run and attempt else root / METRICS
 
 
 def opened(root: Path, log: dict | None, sinks: tuple[str, ...]) -> Metrics:
-    """The log of this start. log: what the checkpoint says of it;
-    under Stoker each attempt has a file, `before` names the earlier ones.
+    """Open the log of this start. log: its state in the checkpoint. before:
+    the files of earlier attempts (under Stoker, each attempt has a file).
 
-    sinks: names of what is fed from it too; each gets the lines of earlier starts first. Raises
-        InvalidSpec where its package is missing.
+    sinks: names of additional logs; each gets the lines of earlier starts first.
+    Raises InvalidSpec if the package of a sink is missing.
     """
     at = path(root)
     log = log or {"path": str(at), "bytes": 0}
@@ -71,8 +71,8 @@ class Metrics:
         self._flushed = monotonic()
 
     def add(self, step: int, epoch: int, values: dict[str, object]) -> None:
-        """Remember a line. Tensors are held as they are until the next flush;
-        on a CPU they are numbers at once."""
+        """Add a line. GPU tensors are kept until the next flush;
+        CPU tensors are converted to numbers at once."""
         for name, value in values.items():
             if isinstance(value, torch.Tensor):
                 values[name] = value.item() if value.device.type == "cpu" else value.detach().clone()
@@ -81,7 +81,7 @@ class Metrics:
             self.flush()
 
     def flush(self) -> int:
-        """Write what is held. Returns the size of the file."""
+        """Write the buffered lines. Returns the size of the file."""
         lines = [
             {
                 "step": step,
@@ -100,22 +100,22 @@ class Metrics:
         return os.fstat(self._fd).st_size
 
     def feed(self, line: dict) -> None:
-        """A line for each sink."""
+        """Send a line to each sink."""
         for sink in self.sinks:
             sink.add(line)
 
     def mark(self) -> dict:
-        """What a checkpoint says of it; it is on disk up to there."""
+        """State of the log for a checkpoint. All lines before it are on disk."""
         return {"path": str(self.path), "bytes": self.sync(), "before": self.before}
 
     def sync(self) -> int:
-        """`flush`, and on disk."""
+        """`flush`, then sync to disk."""
         size = self.flush()
         os.fsync(self._fd)
         return size
 
     def close(self) -> None:
-        """Write what is held and close."""
+        """Write the buffered lines and close the file."""
         self.flush()
         for sink in self.sinks:
             sink.close()

@@ -1,5 +1,5 @@
-"""Everything that a checkpoint holds, by name: what was set up and what is kept.
-Collected into one document, restored from it."""
+"""The content of a checkpoint, by name: the objects of `setup` and the values of `keep`.
+Collected into one document and restored from it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Objects:
         self._counts: dict[str, int] = {}
 
     def add(self, things: tuple[object, ...]) -> list[str]:
-        """Register what is new; models come first, whatever the order. Returns the new names.
+        """Register new objects, models first. Returns the new names.
         Raises InvalidSpec."""
         kinds = [kind_of(thing, n) for n, thing in enumerate(things, 1)]
         named = []
@@ -86,11 +86,11 @@ class Objects:
                 thing.bind(loader, window)
 
     def knows(self, thing: object) -> bool:
-        """Was it set up?"""
+        """True if this object was given to `setup`."""
         return self._known.get(id(thing)) is thing and thing is not None
 
     def name_of(self, model: nn.Module) -> str:
-        """The name of a model that was set up. Raises InvalidSpec for another."""
+        """The name of a model. Raises InvalidSpec if the model was not given to `setup`."""
         for name, state in self._states.items():
             if isinstance(state, ModelState) and state.model is model:
                 return name
@@ -106,23 +106,23 @@ class Objects:
         ]
 
     def finite(self) -> bool:
-        """Are all parameters finite? The least and the largest of a tensor say so in one fast pass:
-        both are NaN where one number is."""
+        """True if all parameters are finite. Minimum and maximum of a tensor show this in one fast pass:
+        both are NaN if one number is NaN."""
         edges = [edge.double() for p in self._numbers() for edge in torch.aminmax(p)]
         return not edges or bool(torch.stack(edges).isfinite().all())
 
     def checksum(self) -> bytes:
-        """Of the bits of all parameters: another one if a bit is another."""
+        """A checksum over the bits of all parameters."""
         return repr([int(p.view(WHOLE[p.element_size()]).sum()) for p in self._numbers()]).encode()
 
     def fingerprints(self) -> dict[str, dict]:
-        """What each loader's data is."""
+        """A description of each loader's data."""
         feeds = {name: getattr(state, "value", None) for name, state in self._states.items()}
         return {name: feed.fingerprint() for name, feed in feeds.items() if isinstance(feed, data.Feed)}
 
     def collect(self, world: World) -> tuple[dict, dict[str, torch.Tensor]]:
-        """(document, tensors). Kept values of every rank are in it;
-        the rest is rank 0's, as all ranks have the same. Raises StateError."""
+        """(document, tensors). The document has the kept values of every rank;
+        everything else comes from rank 0, because it is equal on all ranks. Raises StateError."""
         tensors: dict[str, torch.Tensor] = {}
         try:
             body = {name: tree.encode(state.collect(), tensors, name) for name, state in self._states.items()}
@@ -153,7 +153,7 @@ class Objects:
         return {"objects": body, "kept": [each for each, _ in of_ranks]}, tensors
 
     def restore(self, doc: dict, tensors: dict[str, torch.Tensor], names: list[str]) -> None:
-        """Put back the objects of these names. Raises StateError for a checkpoint of other objects."""
+        """Restore the objects with these names. Raises StateError if the checkpoint has different objects."""
         for name in names:
             if name not in doc["objects"]:
                 raise StateError(
@@ -171,7 +171,7 @@ class Objects:
             )
 
     def restore_all(self, doc: dict, tensors: dict[str, torch.Tensor]) -> None:
-        """Put everything back; each object of the checkpoint has to be set up. Raises StateError."""
+        """Restore everything. Raises StateError if an object of the checkpoint was not given to `setup`."""
         for name in doc["objects"]:
             if name not in self._states:
                 raise StateError(
@@ -181,7 +181,8 @@ class Objects:
         self.restore(doc, tensors, list(self._states))
 
     def kept_of(self, doc: dict, tensors: dict[str, torch.Tensor], rank: int) -> dict[str, object]:
-        """The kept values of a rank by name; those of rank 0 for a rank that was not there."""
+        """The kept values of a rank, by name.
+        A rank that did not exist at the save gets the values of rank 0."""
         rank = rank if rank < len(doc["kept"]) else 0
         mine = {name.partition("/")[2]: t for name, t in tensors.items() if name.startswith(f"kept{rank}/")}
         return {name: tree.decode(body, mine, self.device) for name, body in doc["kept"][rank].items()}

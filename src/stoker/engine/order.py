@@ -1,8 +1,8 @@
 """Which samples make which batch: the user's sampler and batch sampler, run under a derived seed.
 
-A batch is the number of its place in the epoch.
-To go on at batch n costs nothing for the samplers of torch;
-samplers of the user's own are asked for their indices again, and only indices are skipped.
+A batch is identified by its place in the epoch.
+With torch's samplers, continuing at batch n costs nothing.
+The user's own samplers draw their indices again; only indices are skipped, no samples are read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Indices = torch.Tensor | list | int
 
 def own_order(loader: DataLoader, place: int) -> seeds.Isolated | None:
     """What the user's own sampler or batch sampler draws in an epoch;
-    None where the order is that of torch's samplers."""
+    None if the sampler is one of torch's."""
     seed = seeds.mix(place, 0)
     for holder in (loader, loader.sampler, loader.batch_sampler):
         seeds.seed_own(holder, seed)
@@ -36,9 +36,8 @@ def _own_batches(loader: DataLoader) -> bool:
 def index_batches(
     loader: DataLoader, place: int, skip: int, own: seeds.Isolated | None = None
 ) -> Iterator[Indices]:
-    """The indices of batch `skip` and of those after it, of a loader over a map-style dataset.
-
-    place: what order is derived from. own: what `own_order` gave.
+    """The indices of batch `skip` and all later batches, for a loader over a map-style dataset. place:
+    the source of the random order. own: the result of `own_order`.
     """
     if own is not None and _own_batches(loader):
         return islice(own, skip, None)
@@ -88,7 +87,7 @@ def _cut_drawn(indices: Iterator, size: int, drop: bool) -> Iterator[list]:
 
 
 def plain_values(sampler: object) -> dict[str, object]:
-    """The counters and settings that a sampler holds as plain values:
-    state, where its __iter__ changes them."""
+    """The counters and settings that a sampler holds as plain values.
+    They are state if its __iter__ changes them."""
     own = getattr(sampler, "__dict__", {})
     return {name: value for name, value in own.items() if isinstance(value, int | float | str | bool | None)}

@@ -1,8 +1,8 @@
-"""Which folder this run saves into, who owns it, and what is found there.
+"""The folder of this run: its path, its owner and its content.
 
-The run's own folder under Stoker; else runs/<script>-<hash of its path and arguments>.
-A finished run's folder is left alone: the next start takes a new one.
-Each folder has one owner at a time, by a lock that ends with its process.
+Under Stoker, the run's folder; otherwise runs/<script>-<hash of path and arguments>.
+The folder of a finished run is not changed: the next start takes a new folder.
+Each folder has one owner at a time, by a lock that is released when its process ends.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _locks: dict[str, int] = {}
 
 
 def main_file() -> Path | None:
-    """The script that runs; None in a notebook or at a prompt."""
+    """Path of the running script; None in a notebook or at a prompt."""
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     return Path(path).resolve() if path and not hasattr(sys, "ps1") else None
 
 
 def folder(asked: str | None) -> Path:
-    """Where this run belongs, before it is known whether it is finished.
-    Raises InvalidSpec in a notebook that names none."""
+    """The folder of this run, before a check whether it is finished.
+    Raises InvalidSpec in a notebook that names no folder."""
     if asked is not None:
         return Path(asked)
     named, script = os.environ.get("STOKER_RUN_DIR"), main_file()
@@ -53,8 +53,8 @@ def folder(asked: str | None) -> Path:
 
 
 def choose(base: Path, extend: bool, fresh: bool) -> tuple[Path, str, str]:
-    """(the folder to use, a sentence about one that was moved aside or left alone, the name of the finished
-    one that it follows)."""
+    """(the folder to use, a sentence about a folder that was renamed or left unchanged, the name of the
+    finished folder before it)."""
     last, n, after = base, 2, ""
     while (following := base.with_name(f"{base.name}-{n}")).exists():
         if (read_json(following / RUN) or {}).get("after") == last.name:
@@ -73,13 +73,14 @@ def choose(base: Path, extend: bool, fresh: bool) -> tuple[Path, str, str]:
 
 
 def family(asked: Path, roots: list[str]) -> list[str]:
-    """Those of the folders that a run of this name uses: itself, and the later ones after finished runs."""
+    """The folders of a run with this name: the first folder,
+    and later folders for starts after a finished run."""
     base = str(asked.resolve())
     return [root for root in roots if root == base or root.removeprefix(f"{base}-").isdigit()]
 
 
 def finished(root: Path) -> bool:
-    """Did the run of this folder reach its end?"""
+    """True if the run of this folder has finished."""
     return bool((read_json(root / RUN) or {}).get("finished"))
 
 
@@ -90,7 +91,7 @@ def mark(root: Path, **facts: object) -> None:
 
 def claim(root: Path) -> None:
     """Become the owner of the folder until this process ends.
-    Raises StateError, which names the owner, if another process is."""
+    Raises StateError if another process owns the folder; the message names the owner."""
     name = str(root.resolve())
     if name in _locks:
         return
@@ -127,8 +128,7 @@ def free_bytes(root: Path) -> int:
 
 
 def code_hashes(script: Path | None) -> dict[str, str]:
-    """File -> hash, of the script and of the modules that it has imported from its own folder;
-    empty without a script."""
+    """{file: hash} of the script and of modules imported from its folder; empty without a script."""
     if script is None:
         return {}
     here = f"{script.parent}{os.sep}"
@@ -146,8 +146,8 @@ def code_hashes(script: Path | None) -> dict[str, str]:
 
 
 def code_changed(script: Path | None, then: dict[str, str]) -> bool:
-    """Is one of these files another now? What is imported later than
-    a checkpoint's files were is no change."""
+    """True if one of these files has changed.
+    A file that was imported only after the checkpoint does not count."""
     return script is not None and any(_hash(script.parent / name) != digest for name, digest in then.items())
 
 

@@ -1,4 +1,5 @@
-"""`save_checkpoint` and `load_checkpoint` for loops without an Engine: all or nothing, both ways.
+"""`save_checkpoint` and `load_checkpoint` for loops without an Engine.
+Each call succeeds completely or changes nothing.
 
     first = stoker.load_checkpoint("checkpoint", 0, model, optimizer, schedule=schedule)
     for epoch in range(first, 10):
@@ -6,7 +7,7 @@
         stoker.save_checkpoint("checkpoint", epoch, model, optimizer, schedule=schedule)
 
 The path is a folder of checkpoints as Engine writes them:
-complete or absent, hashed, safetensors and JSON, never pickle.
+complete or absent, with checksums, in safetensors and JSON, never pickle.
 """
 
 from __future__ import annotations

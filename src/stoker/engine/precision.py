@@ -1,5 +1,4 @@
-"""In which numbers forward and backward compute.
-`Precision` itself is fp32, so the loop needs no branch for it."""
+"""The number format of forward and backward. `Precision` itself is fp32, so the loop needs no branch."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from torch import nn
 
 
 class Precision:
-    """fp32: everything as the model is."""
+    """fp32: compute in the model's own formats."""
 
     name = "fp32"
     scales = False  # True where a gradient scaler skips steps by itself
@@ -17,24 +16,24 @@ class Precision:
         self.device = device
 
     def prepare(self, model: nn.Module, compiled: bool) -> None:
-        """Called once for each module that is set up."""
+        """Called once for each module given to `setup`."""
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        """The loss to call backward on."""
+        """The loss for the call of backward."""
         return loss
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
-        """Make its gradients those of the true loss."""
+        """Undo the scaling: gradients of the unscaled loss."""
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Move the parameters."""
+        """Step the optimizer."""
         optimizer.step()
 
     def after(self) -> None:
         """Called once at the end of an optimizer step."""
 
     def state_dict(self) -> dict:
-        """What a checkpoint has to hold."""
+        """The state for a checkpoint."""
         return {}
 
     def load_state_dict(self, state: dict) -> None:
@@ -53,7 +52,7 @@ class Tf32(Precision):
 
 
 class Mixed(Precision):
-    """Autocast around each call of a model; what comes out is float32 again."""
+    """Autocast around each call of a model; its results are float32."""
 
     dtype = torch.bfloat16
 

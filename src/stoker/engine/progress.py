@@ -1,5 +1,5 @@
-"""What a training prints about itself: a bar on a terminal, a line per epoch elsewhere;
-and how far it was when it was killed."""
+"""Progress output: a bar on a terminal, otherwise a line per epoch.
+Also stores the progress, so that it is known after a kill."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FORM = struct.Struct("<qqd")
 
 @dataclass
 class Spent:
-    """Seconds by what they went into; computing is the rest of the wall time."""
+    """Seconds by activity; computing is the rest of the wall time."""
 
     data: float = 0.0
     exchange: float = 0.0
@@ -29,7 +29,7 @@ class Spent:
         return self.data + self.exchange + self.save + self.evaluation
 
     def since(self, other: Spent) -> Spent:
-        """What was added since `other`."""
+        """The difference to `other`."""
         return Spent(
             self.data - other.data,
             self.exchange - other.exchange,
@@ -42,7 +42,7 @@ class Spent:
 
 
 class Pulse:
-    """Where the training is, in 24 bytes that outlive its process."""
+    """The progress of the training, in a file of 24 bytes that remains after a kill."""
 
     def __init__(self, root: Path) -> None:
         fd = os.open(root / PULSE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -54,17 +54,17 @@ class Pulse:
         self.step, self.samples, self.at = _FORM.unpack(self._memory[:])
 
     def beat(self, step: int, samples: int) -> None:
-        """A step is done."""
+        """Count a step."""
         _FORM.pack_into(self._memory, 0, step, samples, time())
 
 
 def say(text: str) -> None:
-    """A line of Stoker's on stderr."""
+    """Print a line from Stoker on stderr."""
     print(f"stoker: {text}", file=sys.stderr, flush=True)
 
 
 class Progress:
-    """The bar and the lines. Only rank 0 has one that prints."""
+    """The bar and the lines. Only rank 0 prints."""
 
     def __init__(self, speaks: bool) -> None:
         self.speaks = speaks
@@ -76,11 +76,11 @@ class Progress:
         self._spent = Spent()
 
     def epoch_begins(self, samples: int, spent: Spent) -> None:
-        """Start to count."""
+        """Start counting."""
         self._began, self._samples, self._spent = perf_counter(), samples, spent.copy()
 
     def step(self, where: str, done: int, total: int | None, samples: int, loss: float | None) -> None:
-        """Draw the bar again, on a terminal, at most five times a second."""
+        """Redraw the bar on a terminal, at most five times per second."""
         now = perf_counter()
         if not self.terminal or now - self._drawn < TERMINAL_S:
             return
@@ -94,13 +94,13 @@ class Progress:
         self._shown = True
 
     def clear(self) -> None:
-        """Take the bar off the line."""
+        """Clear the bar."""
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             self._shown = False
 
     def epoch_ends(self, where: str, samples: int, spent: Spent, loss: float | None) -> None:
-        """One line with the rate and where the time went."""
+        """Print one line with the rate and the share of each activity."""
         if not self.speaks:
             return
         self.clear()

@@ -1,4 +1,4 @@
-"""Tensors into a safetensors file, written in pieces and hashed on the way, without a second copy in memory.
+"""Write tensors to a safetensors file in pieces, with a running hash and no second copy in memory.
 
 Format: 8 bytes length, a JSON header, then the raw bytes (https://github.com/huggingface/safetensors).
 """
@@ -34,7 +34,7 @@ _NAMES = {
 
 
 class Writer:
-    """A file that knows its size and SHA-256 when it is closed, and is on disk by then."""
+    """A file that is synced to disk when closed; its size and SHA-256 are then known."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -42,7 +42,7 @@ class Writer:
         self.size = 0
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append. Raises OSError, of a full disk for example."""
+        """Append bytes. Raises OSError, for example if the disk is full."""
         view = memoryview(data)
         for start in range(0, len(view), PIECE):
             piece = view[start:start + PIECE]
@@ -52,7 +52,7 @@ class Writer:
         self.size += len(view)
 
     def close(self) -> dict[str, object]:
-        """Sync and close; the entry for a manifest."""
+        """Sync and close. Returns the entry for a manifest."""
         try:
             os.fsync(self._fd)
         finally:
@@ -60,12 +60,12 @@ class Writer:
         return {"bytes": self.size, "sha256": self._hash.hexdigest()}
 
     def abandon(self) -> None:
-        """Close without a word."""
+        """Close the file without a sync."""
         os.close(self._fd)
 
 
 def known(tensor: torch.Tensor) -> bool:
-    """Can a safetensors file hold it?"""
+    """True if a safetensors file can store this tensor."""
     return tensor.dtype in _NAMES and tensor.layout == torch.strided
 
 
@@ -90,7 +90,7 @@ def write(path: Path, tensors: dict[str, torch.Tensor]) -> dict[str, object]:
 
 
 def sha256(path: Path) -> str:
-    """Of a file's content. Raises OSError."""
+    """SHA-256 of a file's content. Raises OSError."""
     found = hashlib.sha256()
     with open(path, "rb") as f:
         while piece := f.read(PIECE):

@@ -3,7 +3,7 @@
     schedule = stoker.sched.cosine(optimizer, "14ep", warmup="500step")
     schedule.step()    # after each optimizer step; a Trainer does it
 
-A schedule counts optimizer steps and nothing else, so accumulation and the number of ranks do not change it.
+A schedule counts only optimizer steps, so accumulation and the number of ranks do not change it.
 Sources: cosine, Loshchilov and Hutter 2016 (arXiv 1608.03983), without restarts;
 linear warm-up, Goyal et al. 2017 (arXiv 1706.02677).
 """

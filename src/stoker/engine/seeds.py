@@ -1,8 +1,8 @@
-"""Random numbers that are derived, not saved:
-a seed is computed from a place in the program, then put into every generator.
+"""Random numbers are derived, not saved: a seed is computed from a position in the program,
+then set in every generator.
 
 Source of `mix`: splitmix64 (Steele, Lea, Flood 2014).
-Its results are spread evenly also for neighbouring numbers.
+Its results are evenly spread, also for neighbouring inputs.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _torch_cpu = torch.default_generator
 
 
 def key(*parts: object) -> int:
-    """A 64-bit number for a place in the program:
-    the same parts give the same number in every process and version."""
+    """A 64-bit number for a position in the program.
+    The same parts give the same number in every process and version."""
     return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
 
 
 def mix(place: int, number: int) -> int:
-    """The seed of item `number` at a place; 63 bits."""
+    """The seed of item `number` at a position, 63 bits."""
     z = (place + (number + 1) * 0x9E3779B97F4A7C15) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -39,7 +39,7 @@ def mix(place: int, number: int) -> int:
 
 
 def seed_cpu(seed: int) -> None:
-    """Put one seed into the generators of torch (CPU), random and numpy."""
+    """Seed the generators of torch (CPU), random and numpy."""
     _torch_cpu.manual_seed(seed)
     _seed_python(_python, seed)
     _python.gauss_next = None
@@ -54,7 +54,7 @@ def seed_gpu(seed: int) -> None:
 
 
 def seeder(device: torch.device) -> object:
-    """The function that seeds everything that computes on this device."""
+    """The function that seeds all generators for this device."""
     return seed_gpu if device.type == "cuda" else seed_cpu
 
 
@@ -78,7 +78,7 @@ def _put_back(states: tuple) -> None:
 
 @contextmanager
 def bubble(gpu: bool = False) -> Iterator[None]:
-    """What is drawn inside leaves no trace outside: all generators are put back."""
+    """Restore all generators at the end: random numbers drawn inside do not change those outside."""
     before = _states(gpu)
     try:
         yield
@@ -88,9 +88,8 @@ def bubble(gpu: bool = False) -> Iterator[None]:
 
 class Isolated:
     """The items of an iterable that draws random numbers,
-    drawn from a stream of its own that begins at `seed`.
-
-    Pulled `at_once` at a time: the stream is kept between the pulls, so the chunk size changes nothing.
+    from a separate stream that starts at `seed`. Items are read `at_once` at a time.
+    The stream is kept between reads, so the chunk size changes nothing.
     """
 
     def __init__(self, items: object, seed: int, at_once: int = 256) -> None:
@@ -114,7 +113,7 @@ class Isolated:
         return self._ready.popleft()
 
     def pull(self, chunks: int = 1) -> None:
-        """Draw more, as far as there is more."""
+        """Read more items, if there are more."""
         for _ in range(chunks):
             if not self._over:
                 self._draw()
@@ -134,8 +133,7 @@ class Isolated:
 
 
 def seed_own(holder: object, seed: int) -> None:
-    """Put a seed into the private generators that an object holds as attributes:
-    of torch, random and numpy."""
+    """Seed the private generators (torch, random, numpy) that an object holds as attributes."""
     for value in list(getattr(holder, "__dict__", {}).values()):
         if isinstance(value, torch.Generator):
             value.manual_seed(seed)

@@ -1,8 +1,7 @@
 """The state of each kind of object that `setup` and `keep` take:
-`collect` gives it as a tree, `restore` puts it back in place.
+`collect` returns the state as a tree, `restore` restores it in place.
 
-Optimizer state is kept by the names of parameters,
-so that another order of parameters is noticed instead of mixed up.
+Optimizer state is stored by parameter name, so that a changed order of parameters is detected.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ OTHER = "The model or optimizer has changed. STOKER_FRESH=1 starts from scratch 
 
 
 def kind_of(value: object, place: int) -> str:
-    """"model", "optimizer", "loader" or "object". Raises InvalidSpec for what has no state."""
+    """"model", "optimizer", "loader" or "object". Raises InvalidSpec for an object without state."""
     if isinstance(value, torch.optim.LBFGS):
         raise InvalidSpec(
             (
@@ -51,15 +50,15 @@ def kind_of(value: object, place: int) -> str:
 
 
 class ModelState:
-    """Parameters and buffers (those outside of state_dict too), what is frozen, and which parts are in
-    evaluation mode."""
+    """Parameters and buffers (also those not in state_dict), frozen parameters,
+    and modules in evaluation mode."""
 
     def __init__(self, name: str, model: nn.Module) -> None:
         self.name = name
         self.model = model
 
     def collect(self) -> dict:
-        """A tree; the tensors in it are the model's own."""
+        """A tree with the model's own tensors, not copies."""
         state = dict(self.model.state_dict())
         return {
             "state": state,
@@ -72,7 +71,8 @@ class ModelState:
         return {n: b for n, b in self.model.named_buffers() if n not in state}
 
     def restore(self, tree: dict) -> None:
-        """Raises StateError, which names the first difference, if the tree is of another model."""
+        """Raises StateError if the tree belongs to a different model;
+        the message names the first difference."""
         now = dict(self.model.state_dict())
         _same_names(f"{self.name} ({type(self.model).__name__})", tree["state"], now)
         _same_names(f"{self.name}: buffers", tree["loose"], self._loose(now))
@@ -100,7 +100,7 @@ class OptimizerState:
                 for n, group in enumerate(self.optimizer.param_groups)]
 
     def collect(self) -> dict:
-        """A tree; the tensors in it are the optimizer's own."""
+        """A tree with the optimizer's own tensors, not copies."""
         body = self.optimizer.state_dict()
         groups = self._groups()
         by_number = [name for group in groups for name in group]
@@ -114,7 +114,7 @@ class OptimizerState:
         }
 
     def restore(self, tree: dict) -> None:
-        """Raises StateError if the parameters or their groups are others."""
+        """Raises StateError if the parameters or their groups differ."""
         groups = self._groups()
         if len(groups) != len(tree["groups"]):
             raise StateError(
@@ -154,7 +154,8 @@ class OptimizerState:
 
 
 class ObjectState:
-    """Whatever has state_dict and load_state_dict: schedulers, metrics, samplers, objects of the user's."""
+    """Any object with state_dict and load_state_dict:
+    schedulers, metrics, samplers, the user's own objects."""
 
     def __init__(self, name: str, value: object) -> None:
         self.name = name
@@ -165,7 +166,7 @@ class ObjectState:
         return self.value.state_dict()
 
     def restore(self, tree: object) -> None:
-        """Hand the state back; tensors are copies that the object may keep."""
+        """Restore the state; tensors are copies that the object may keep."""
         self.value.load_state_dict(_own(tree))
 
 
@@ -182,19 +183,18 @@ def _own(value: object) -> object:
 
 
 class KeptValue:
-    """What `keep` was given under one name. Containers and arrays are restored in place;
-    plain values are handed back by `keep`."""
+    """A value given to `keep`. Containers and arrays are restored in place; `keep` returns plain values."""
 
     def __init__(self, name: str, value: object) -> None:
         self.name = name
         self.value = value
 
     def collect(self) -> object:
-        """Its state: state_dict where it has one, else the value itself."""
+        """Its state: state_dict if it has this method, otherwise the value itself."""
         return self.value.state_dict() if hasattr(self.value, "state_dict") else self.value
 
     def restore(self, tree: object) -> None:
-        """Put the saved state into the object; a plain value replaces the one held."""
+        """Restore the saved state in the object; a plain value replaces the current value."""
         mine = _own(tree)
         if hasattr(self.value, "load_state_dict"):
             self.value.load_state_dict(mine)

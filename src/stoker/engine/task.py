@@ -1,5 +1,4 @@
-"""`Task`: what a `Trainer` trains. Only `loss` has to be written;
-every other method has a default that says what it does."""
+"""`Task`: what a `Trainer` trains. Only `loss` is required; every other method has a default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Trainer`: the loop around a `Task`, written with `Engine` as anybody could write it.
+"""`Trainer`: the training loop for a `Task`, written with the public `Engine`.
 
     class Digits(stoker.Task):
         def build(self):

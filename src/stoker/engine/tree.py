@@ -1,4 +1,4 @@
-"""State as JSON beside tensors: any nest of plain values, tensors and arrays, and back, with the same types.
+"""Convert nested plain values, tensors and arrays to JSON plus tensors, and back with the same types.
 Never pickle."""
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ MARK = "~"  # a JSON object with this key is not a dict of the user's
 
 
 class Unsaveable(Exception):
-    """A value that no checkpoint can hold. args: (path, type name)."""
+    """A value that a checkpoint cannot store. args: (path, type name)."""
 
 
 def encode(value: object, tensors: dict[str, torch.Tensor], path: str) -> object:
-    """`value` as JSON; its tensors go into `tensors` under names that begin with `path`.
+    """`value` as JSON; its tensors are added to `tensors`, with names that start with `path`.
     Raises Unsaveable."""
     if value is None or isinstance(value, bool | str) or type(value) is int:
         return value
@@ -73,8 +73,8 @@ def _encode_dict(value: dict, tensors: dict[str, torch.Tensor], path: str) -> di
 
 
 def decode(body: object, tensors: dict[str, torch.Tensor], device: torch.device | None = None) -> object:
-    """What `encode` was given. Tensors are those of `tensors`, not copies;
-    those that were not on the CPU are copied to `device`."""
+    """The value that was given to `encode`. Tensors come from `tensors` without a copy;
+    tensors that were not on the CPU are copied to `device`."""
     def inner(part: object) -> object:
         return decode(part, tensors, device)
 

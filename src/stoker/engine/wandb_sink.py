@@ -1,7 +1,6 @@
-"""The logged numbers on Weights & Biases, without a gap and without a line twice after a kill.
-
-metrics.jsonl is the truth. Each start goes through what it holds up to the checkpoint;
-line n of it is step n of the W&B run, so that a line which W&B has already is left out.
+"""The logged numbers on Weights & Biases. After a kill, no line is missing or repeated.
+Source is metrics.jsonl. Each start reads the file up to the checkpoint.
+Line n is step n of the W&B run, so lines that W&B already has are left out.
 Without an API key the numbers stay on this machine, in a folder that `wandb sync` uploads.
 """
 
@@ -24,8 +23,8 @@ SERVER = "https://api.wandb.ai"
 
 
 class Wandb:
-    """A W&B run; only rank 0 has one. Environment variables of W&B (WANDB_MODE, WANDB_PROJECT, WANDB_NAME,
-    ...) are followed."""
+    """A W&B run; only rank 0 has one. Environment variables of W&B (WANDB_MODE, WANDB_PROJECT,
+    WANDB_NAME, ...) apply."""
 
     def __init__(self, root: Path) -> None:
         """Raises InvalidSpec without the package wandb."""
@@ -71,7 +70,7 @@ class Wandb:
         )
 
     def add(self, line: dict) -> None:
-        """One line of metrics.jsonl; what is no number is left out."""
+        """Send one line of metrics.jsonl; values that are not numbers are left out."""
         if self._line >= self._had:
             self._run.log(
                 {name: v for name, v in line.items() if name != "at" and isinstance(v, int | float)},
@@ -80,7 +79,7 @@ class Wandb:
         self._line += 1
 
     def close(self) -> None:
-        """Hand over what is held, and end the W&B run."""
+        """Send the buffered lines, and end the W&B run."""
         self._run.finish()
 
 

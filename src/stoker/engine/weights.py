@@ -1,4 +1,4 @@
-"""Weights that a new run begins with: those of another run, taken by name."""
+"""Initial weights of a new run, taken from another run by name."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MOST_NAMED = 6
 
 
 def start_from(path: Path, models: list[nn.Module]) -> str:
-    """Copy tensors into the models where name and shape agree.
-    Returns a sentence about what was taken and what was not.
+    """Copy tensors into the models if name and shape agree.
+    Returns a sentence that lists the tensors taken and not taken.
 
     path: a .safetensors file (of `engine.export`, for the first model), a state_dict saved by torch.save,
-        a checkpoint, or the folder of a run, of which the best checkpoint is taken and else the newest.
-    Raises StateError if it cannot be read or has nothing that fits.
+        a checkpoint, or the folder of a run (its best checkpoint, or the newest if there is no best).
+        Raises StateError if the file cannot be read or no tensor fits.
     """
     found = _read(path)
     several = any(name.startswith("model1.state.") for name in found)

@@ -1,8 +1,8 @@
-"""DataLoader workers: a signal that asks for the end of the training reaches them too, and they have to work
-until it has saved.
+"""DataLoader workers: a signal that asks the training to end also reaches the workers, but they must work
+until the training has saved.
 
-`kill -TERM -PGID`, Ctrl-C, torchrun and Slurm signal every process. A worker ignores that;
-it ends with the training.
+`kill -TERM -PGID`, Ctrl-C, torchrun and Slurm signal every process.
+A worker ignores these signals, and ends with the training.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _running: weakref.WeakSet = weakref.WeakSet()  # iterators with workers
 
 
 class Begin:
-    """The first thing that a worker calls: it ignores the signals, then does what the user wants.
-    Is pickled where workers are spawned."""
+    """The first call in a worker: ignore the signals, then call the user's worker_init_fn.
+    Pickled if workers are spawned."""
 
     def __init__(self, own: Callable[[int], None] | None) -> None:
         self.own = own
@@ -33,8 +33,8 @@ class Begin:
 
 
 def started(source: Iterable) -> Iterator:
-    """`iter(source)`. If it is a loader that starts workers,
-    they ignore the signals from their first moment on."""
+    """`iter(source)`. If the source is a loader with workers,
+    the workers ignore the signals from their start."""
     if not getattr(source, "num_workers", 0) or not hasattr(source, "worker_init_fn"):
         return iter(source)
     own = source.worker_init_fn
@@ -54,7 +54,7 @@ def started(source: Iterable) -> Iterator:
 
 
 def end() -> None:
-    """End all workers: they finish their batch; one that does not do so within seconds is killed."""
+    """End all workers: they finish their batch; a worker that takes longer than a few seconds is killed."""
     for iterator in list(_running):
         iterator._shutdown_workers()
     _running.clear()

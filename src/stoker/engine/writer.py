@@ -1,5 +1,5 @@
-"""Saving beside the training: tensors are copied into buffers that stay, and a thread writes them.
-One save is under way at most."""
+"""Save while the training continues: copy tensors into permanent buffers, and write them in a thread.
+At most one save is in progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stoker.engine import checkpoint
 
 
 class Writer:
-    """Hands checkpoints to a thread. A second save waits for the first."""
+    """Writes checkpoints in a thread. A second save waits for the first."""
 
     def __init__(self, root: Path, after: Callable[[], None]) -> None:
         """after: called in the thread when a checkpoint is complete (retention)."""
@@ -24,8 +24,8 @@ class Writer:
         self._thread: threading.Thread | None = None
 
     def save(self, doc: dict, tensors: dict[str, torch.Tensor], wait: bool) -> None:
-        """Copy the tensors, then write. wait: return when it is on disk;
-        a failure is then raised as OSError."""
+        """Copy the tensors, then write. wait: return when the checkpoint is on disk,
+        and raise OSError on failure."""
         self.wait()
         copied = self._copy(tensors)
         self.failed = None
@@ -40,7 +40,7 @@ class Writer:
         self._thread.start()
 
     def wait(self) -> None:
-        """Until no save is under way."""
+        """Wait until no save is in progress."""
         if self._thread is not None:
             self._thread.join()
         self._thread = None

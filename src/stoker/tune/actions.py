@@ -29,9 +29,9 @@ _ADVICE = {
     "unshuffled": "Set shuffle=True for the training loader, in every branch of the code.",
     "sync": "Sum on the device and fetch the value every N steps.",
     "ping_pong": "Keep the values on the device.",
-    "cleanup": "Remove it from the loop: PyTorch reuses memory without it.",
+    "cleanup": "Remove empty_cache() from the loop: PyTorch reuses memory without this call.",
     "logging": "Print or log every 50 steps.",
-    "checkpoint": "Save every N steps or minutes, as much work as you can afford to lose.",
+    "checkpoint": "Save every N steps or minutes. Choose N by how much work you can afford to lose.",
     "validation": "Validate after an epoch, or every N steps.",
     "double": "Convert data and model to float32: numpy's default is float64.",
     "layout": "Use one memory layout from the loader on.",
@@ -155,7 +155,7 @@ def _feeding(view: View, reading: Reading) -> Iterator[Action]:
             "prefetch",
             "setting",
             "A",
-            f"Prefetch {deeper} batches per worker, so that a slow sample does not delay a step.",
+            f"Prefetch {deeper} batches per worker, so that one slow sample does not delay a step.",
             Range(1 - won, 1 - waits.value, 1.0),
             0.5,
             "slow_sample",
@@ -304,7 +304,7 @@ def _kept(view: View, reading: Reading, whole: float, waits: Range) -> Iterator[
             "batched",
             "setting",
             "A",
-            "Fetch whole batches at once; sampled items were equal.",
+            "Fetch whole batches at once (the samples that Stoker compared are equal).",
             ratio,
             0.95 if view.ratio("batched") else 0.8,
             "sample_work",
@@ -340,7 +340,7 @@ def _forecast(seconds: float, whole: float) -> Range:
     return Range(value, value * (1 - _GUESS), min(1.0, value * (1 + _GUESS)))
 
 
-_ALONE = "Such a run cannot resume exactly: use stoker run --resume off."
+_ALONE = "A compiled run cannot resume exactly: use stoker run --resume off."
 _MEASURED = {
     "bf16": (
         "C",

@@ -234,7 +234,7 @@ def answer(ladder: Ladder, told: dict[str, Any]) -> Answer:
     out = Answer(points=list(ladder.points), cap=ladder.cap, samples=ladder.samples, **told)
     if not good:
         out.refused = (
-            out.refused or f"no size ran: {ladder.points[-1].why}"
+            out.refused or f"no batch size worked: {ladder.points[-1].why}"
             if ladder.points
             else out.refused or "nothing was measured"
         )
@@ -272,10 +272,10 @@ def rule(optimizer: str, momentum: float, lr: float | None, times: float) -> str
         )
     else:
         return (
-            f"no rule is known for the learning rate of {optimizer or 'this optimizer'}: search for it again"
+            f"no rule is known for the learning rate of {optimizer or 'this optimizer'}: tune the rate again"
         )
     if times > LR_MOST:
-        text += f"; no rule is known for more than {LR_MOST} times the batch"
+        text += f"; no rule is known for a batch more than {LR_MOST} times as large"
     return text
 
 
@@ -293,7 +293,9 @@ def lines(out: Answer) -> list[str]:
     said.append("")
     if out.bound_by_memory:
         how = "this size ran" if out.seen else "estimated from smaller batches, not tried"
-        said.append(f"Largest that fits into {format_size(out.cap)}: about {out.largest} ({how}).")
+        said.append(
+            f"The largest batch that fits into {format_size(out.cap)} is about {out.largest} ({how})."
+        )
     elif out.samples is not None and out.largest >= out.samples // LEAST_STEPS > 0:
         said.append(
             f"The data set limits the batch before memory does: with {out.largest} of {out.samples:,} "
@@ -301,11 +303,11 @@ def lines(out: Answer) -> list[str]:
             f"an epoch has {LEAST_STEPS} steps."
         )
     if out.varied:
-        said.append("Samples differ in length; the memory is that of the longest samples seen.")
+        said.append("The samples differ in length. The memory shown is for the longest samples seen.")
     if own and out.floor < 0.05 and chosen.size == own.size:
         said.append(
-            f"All but {out.floor:.0%} of the time of a step grows with the batch, so a larger batch does "
-            "not help."
+            f"Only {out.floor:.0%} of the step time is fixed; the rest grows with the batch, so a larger "
+            "batch does not help."
         )
     times = chosen.size / out.own if out.own else 1.0
     if times > 1:
@@ -320,7 +322,10 @@ def _verdict(out: Answer, chosen: Point, own: Point | None) -> str:
             f"{chosen.size} does, with {chosen.rate:,.0f} samples/s."
         )
     if chosen.size == own.size:
-        return f"Your batch of {own.size} is right: larger batches train hardly more samples per second."
+        return (
+            f"Keep your batch of {own.size}: larger batches train almost the same number of samples per "
+            "second."
+        )
     return (
         f"Batch {chosen.size} instead of {own.size}: {chosen.rate / own.rate:.2f}x the samples per second "
         f"({own.rate:,.0f} -> {chosen.rate:,.0f}), {format_size(chosen.peak)} of memory."
@@ -351,7 +356,7 @@ def _about_training(out: Answer, times: float) -> list[str]:
         text.append(
             f"  you accumulate {out.accumulated} batches: {fewer} batches of {size} keep the effective "
             "batch and the "
-            "learning rate; BatchNorm sees the larger batch"
+            "learning rate; BatchNorm then computes over the larger batch"
         )
     else:
         text.append(f"  the effective batch of one optimizer step would be {size}, not {out.own}")

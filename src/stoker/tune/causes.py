@@ -30,10 +30,10 @@ CAUSES = {
     "storage": "reading waits for the storage, not for the CPU",
     "slow_sample": "a few samples are much slower than the rest, and the batch waits for them",
     "worker_lock": "the workers wait for each other",
-    "too_many_workers": "more workers than cores: starting and switching costs more than they gain",
+    "too_many_workers": "more workers than cores: starting and switching workers costs more than they gain",
     "worker_start": "the workers are restarted in each epoch",
     "duplicates": "every worker returns the whole stream, so an epoch contains each sample several times",
-    "unshuffled": "one branch trains on unshuffled data",
+    "unshuffled": "one branch of the code trains on unshuffled data",
     "threads": "more threads than cores",
     "neighbour": "another process uses the cores",
     "sync": "the host waits for the device in each step",
@@ -44,7 +44,7 @@ CAUSES = {
     "validation": "validation runs too often inside the training loop",
     "tiny_batch": "the batch is so small that the fixed cost of a step dominates",
     "precision": "float32 where a shorter format is faster on this machine",
-    "double": "float64 without need",
+    "double": "float64, although float32 is enough",
     "memory_format": "convolutions on NCHW where channels_last is faster on this machine",
     "layout": "tensors are copied to another layout repeatedly",
     "graph_kept": "the graph of earlier steps is kept: memory and time grow",
@@ -333,7 +333,7 @@ def _tiny(view: View) -> Iterator[Cause]:
             "tiny_batch",
             f"A step takes {model.fixed_s * 1e3:.3g} ms + {model.sample_s * 1e3:.2g} ms per sample: "
             f"with {batch:g} "
-            f"samples, {fixed:.0%} of it does not depend on the batch.",
+            f"samples, {fixed:.0%} of the step does not depend on the batch.",
             _about(fixed),
             "differencing",
         )
@@ -356,8 +356,8 @@ def _memory(view: View) -> Iterator[Cause]:
             "memory_jump",
             f"Memory jumps from {before / 2**20:,.0f} to {after / 2**20:,.0f} MiB within the first steps, "
             "when the "
-            "optimizer creates its state. Memory in the first forward pass does not predict the largest "
-            "batch.",
+            "optimizer creates its state. So the memory in the first forward pass does not predict the "
+            "largest batch.",
             None,
             "counted",
         )

@@ -90,7 +90,7 @@ def _of_workers(view: View, stall: Range) -> Iterator[Cause]:
         by_workers = rates(view)
         one, many = by_workers.get(1), max((r for w, r in by_workers.items() if w > 1), default=None)
         seen = (
-            f": {max(by_workers)} workers reach {many / one:.0%} of the rate of one worker"
+            f": {max(by_workers)} workers reach {many / one:.0%} of the rate of a single worker"
             if one and many
             else ""
         )
@@ -100,7 +100,7 @@ def _of_workers(view: View, stall: Range) -> Iterator[Cause]:
     elif n > view.cores and _crowded(view, n):
         yield Cause(
             "too_many_workers",
-            f"{n} workers share {view.cores:g} cores: starting and switching costs "
+            f"{n} workers share {view.cores:g} cores: starting and switching the workers costs "
             f"{stall.value:.0%} of the step.",
             stall,
             "differencing",

@@ -174,7 +174,7 @@ def plan(
             steps,
             seconds,
             (
-                f"the guard would take {format_duration(seconds)}, but the setting saves only "
+                f"the accuracy guard would take {format_duration(seconds)}, but the setting saves only "
                 f"{format_duration(saves)}"
             ),
         )
@@ -182,7 +182,10 @@ def plan(
         return Plan(
             steps,
             seconds,
-            f"the guard would take {format_duration(seconds)}, and the length of the training is not known",
+            (
+                f"the accuracy guard would take {format_duration(seconds)}, and Stoker does not know how "
+                "long the training takes"
+            ),
         )
     return Plan(steps, seconds, more=2 * seconds < (UNKNOWN_MAX_S if saves is None else saves))
 

@@ -252,8 +252,8 @@ class Race:
                 or (ratio.low > OUT_OF_IT and best.result.ratio.high < OUT_OF_IT)
             ):
                 self._say(
-                    f"{lane.result.name} is too slow and not tested further: "
-                    f"a step takes {ratio.value:.0%} of its unchanged time"
+                    f"{lane.result.name} is too slow, so the test of this setting ended: "
+                    f"a step takes {ratio.value:.0%} of the time of the unchanged script"
                 )
                 lane.result.out = True
                 lane.finish()
@@ -412,7 +412,7 @@ class _Lane:
                 if why := procs.tight(str(self.trial.room)):
                     return why
             if now > hung:
-                return f"hanging: no step in {hung - deadline + seconds:.0f} s"
+                return f"the script hangs: no step in {hung - deadline + seconds:.0f} s"
             time.sleep(min(0.02, max(0.001, deadline - now)) if now < deadline else 0.005)
             now = time.monotonic()
         return None

@@ -84,14 +84,18 @@ def _whole(view: View, reading: Reading) -> Iterator[Refusal]:
     # the steps are made by processes that it starts
     elsewhere = reading.distributed and not facts.get("steps_seen")
     if int(facts.get("ranks") or 1) > 1 or view.flags.get("distributed") or elsewhere:
-        yield Refusal("all", "distributed", "Several ranks train together; Stoker cannot change one alone.",
-                      "Tune the script in one process, then start the ranks.")
+        yield Refusal(
+            "all",
+            "distributed",
+            "Several ranks train together; Stoker cannot change the settings of only one rank.",
+            "Tune the script in one process, then start the ranks.",
+        )
     if _turns(view, reading):
         yield Refusal(
             "all",
             "several_optimizers",
             "Several optimizers take turns, so steps cannot be compared.",
-            "Use only the diagnosis; try changes by hand.",
+            "Use the diagnosis above, and try changes by hand.",
         )
     if facts.get("ended") == "script" and steps is not None and steps < FEWEST_STEPS:
         many = f"{steps} step{'' if steps == 1 else 's'}"
@@ -99,7 +103,7 @@ def _whole(view: View, reading: Reading) -> Iterator[Refusal]:
             "all",
             "too_short",
             f"The whole training has {many}; {FEWEST_STEPS} are needed to compare times.",
-            "Tune with more data, or do not tune: the training is short.",
+            "Tune with more data. A short training needs no tuning.",
         )
 
 
@@ -126,8 +130,12 @@ def _of_loader(view: View, reading: Reading) -> Iterator[Refusal]:
     loader = view.loader
     if loader is None:
         for knob in LOADER_KNOBS:
-            yield Refusal(knob, "no_loader", "The script has no DataLoader, so there is nothing to set.",
-                          "Stoker does not change the script's own batches.")
+            yield Refusal(
+                knob,
+                "no_loader",
+                "The script has no DataLoader, so Stoker has no loader settings to try.",
+                "Stoker does not change batches that the script builds itself.",
+            )
         return
     if loader.get("own_iter"):
         for knob in LOADER_KNOBS:
@@ -135,7 +143,7 @@ def _of_loader(view: View, reading: Reading) -> Iterator[Refusal]:
                 knob,
                 "own_iter",
                 "The loader overrides __iter__, so Stoker cannot change it safely.",
-                "Change the loader in the script, if it is slow.",
+                "If loading is slow, change the loader in the script.",
             )
         return
     if view.dataset.get("iterable"):
@@ -149,7 +157,7 @@ def _of_loader(view: View, reading: Reading) -> Iterator[Refusal]:
                 "dataset_changes",
                 f"The dataset is changed between epochs ({names}); kept workers or samples "
                 "would not see the change.",
-                "Keep restarting the workers in each epoch.",
+                "Let the workers restart in each epoch, as they do now.",
             )
     if view.samples.get("same") is False or (view.samples.get("same") is None and reading.draws):
         yield Refusal(

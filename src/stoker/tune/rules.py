@@ -102,8 +102,8 @@ def noise(view: View) -> str:
         spread = (max(each) - min(each)) / middle
         if spread > _SPREAD and not (view.facts.get("growth") or {}).get("backward"):
             return (
-                f"Steps took between {1e3 * min(each):.3g} and {1e3 * max(each):.3g} ms from one "
-                "measurement to the next."
+                f"Steps took between {1e3 * min(each):.3g} and {1e3 * max(each):.3g} ms in different "
+                "measurements."
             )
     return ""
 

@@ -35,7 +35,7 @@ HINTS = {
     "error": "Fix the error first, then tune.",
     "hang": "Run the script alone: does it reach its first step?",
     "slow_start": "More time: stoker tune --for 10m ...",
-    "killed": "SIGKILL often means that memory ran out. To see: stoker run with the same command.",
+    "killed": "SIGKILL often means that memory ran out. To see the reason: stoker run with the same command.",
     "unhooked": "Name the training script itself: stoker tune train.py",
     "no_torch": (
         "stoker tune supports PyTorch only. For other trainings, stoker run shows wall-clock time and "

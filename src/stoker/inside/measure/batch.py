@@ -212,7 +212,9 @@ class Probe:
         self._last = feed
         self._unstepped += 1
         if self.size and self._unstepped > UNSTEPPED:
-            telling.line(BATCHES, size=self.size, failed=f"no step in {UNSTEPPED} batches")
+            telling.line(
+                BATCHES, size=self.size, failed=f"the script made no optimizer step in {UNSTEPPED} batches"
+            )
             enough.reached()
         self._fetched += 1
         plan.append((self.size or self.first or feed.own, self._data is not None))
@@ -234,7 +236,7 @@ class Probe:
 
     def no_batch(self, size: int) -> None:
         """A whole pass has given none: a stream, whose length nobody knows, is shorter than one batch."""
-        telling.line(BATCHES, size=size, failed="the data is too short for one batch of this size")
+        telling.line(BATCHES, size=size, failed="the data set has too few samples for a batch of this size")
         enough.reached()
 
     # ---- sizes

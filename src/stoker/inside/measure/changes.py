@@ -83,7 +83,7 @@ def _beside(line: object, **changes: object) -> str:
     from ..settings import loaders
     loader = line.loader()
     if loader is None:
-        return "the script no longer has the loader"
+        return "the script no longer uses this loader"
     try:
         line.sibling = loaders.sibling(loader, **changes)
     except (loaders.Unfit, TypeError, ValueError, AttributeError) as e:
@@ -112,7 +112,7 @@ def _on_device() -> Change:
 
     def on() -> str:
         if device is None:
-            return "the device of the model is not known"
+            return "Stoker could not find the device of the model"
         for line in feed.training():
             line.hosted = line.ring.batches
             line.ring.on(device)

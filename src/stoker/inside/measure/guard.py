@@ -150,7 +150,7 @@ class _Watch:
             self.scaled = None
         self._backward_since = True
         if root is None or root.numel() != 1:
-            self.odd = "backward does not start from a single number"
+            self.odd = "backward() does not start from a scalar loss"
             return
         self.loss = (self.loss or 0.0) + float(root.detach().float())
 
@@ -251,7 +251,9 @@ class Gradients(_Watch):
         """Whose step it is, and whether the loss means something."""
         super().before_step(optimizer, args, kwargs)
         if self.odd or len(self.optimizers) > 1:
-            enough.reached(odd=self.odd or "several optimizers take part", optimizers=len(self.optimizers))
+            enough.reached(
+                odd=self.odd or "the script uses several optimizers", optimizers=len(self.optimizers)
+            )
         if self._at < 0:
             return
         shared = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]

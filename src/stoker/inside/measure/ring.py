@@ -44,7 +44,7 @@ class Ring:
             own = _map(batch, _copied)
             size = nbytes(own)
             if self.bytes + size > self._limit:
-                self.broken = "" if len(self.batches) >= 2 else "two batches do not fit into memory"
+                self.broken = "" if len(self.batches) >= 2 else "the memory is too small for two batches"
                 self._limit = 0
                 return
             self.batches.append(own)
@@ -177,7 +177,7 @@ def _joined(a: object, b: object) -> object:
     torch = sys.modules["torch"]
     if isinstance(a, torch.Tensor):
         if a.dim() == 0 or a.shape[1:] != b.shape[1:]:
-            raise ValueError("batches of different shapes")
+            raise ValueError("the batches have different shapes")
         return torch.cat([a, b])
     if isinstance(a, dict):
         return {key: _joined(a[key], b[key]) for key in a}
@@ -185,7 +185,7 @@ def _joined(a: object, b: object) -> object:
         if a and not isinstance(a[0], (torch.Tensor, list, tuple, dict)):
             return type(a)([*a, *b])
         return type(a)(_joined(x, y) for x, y in zip(a, b))  # noqa: B905
-    raise ValueError("batches of an unknown kind")
+    raise ValueError("the batches have an unknown type")
 
 
 def _free_memory() -> int:

@@ -75,7 +75,7 @@ def _single(loader: object, seconds: float) -> dict:
     told["labels"] = [
         [index, _label(sample)]
         for index, sample in zip(indices, kept)  # noqa: B905
-        if isinstance(index, int)  # noqa: B905, RUF100
+        if isinstance(index, int)
     ]
     told["marks"] = [_mark(each) for each in kept[:SAME]]
     again, same, second = 0.0, True, [0.0, 0.0, 0.0]
@@ -125,11 +125,11 @@ def _stream(loader: object, seconds: float) -> dict:
             kept.append(sample)
     n = len(times)
     if not n:
-        return {"replay": "a second read returns nothing"}
+        return {"replay": "reading the data a second time returns nothing"}
     told = {"n": n, "cpu_s": stats[0], "wait_s": max(0.0, stats[1]), **_spread(times)}
     told["bytes"] = sum(ring.nbytes(each) for each in kept) / len(kept)
     told["replay"] = (
-        "a second read is not possible: the data set is its own iterator"
+        "the data cannot be read a second time: the data set is its own iterator"
         if one is data
         else _second(data, kept)
     )
@@ -143,10 +143,10 @@ def _second(data: object, kept: list) -> object:
     try:
         sample = next(iter(data))
     except StopIteration:
-        return "a second read returns nothing"
+        return "reading the data a second time returns nothing"
     except Exception as e:
-        return f"a second read fails ({type(e).__name__}: {e})"
-    return True if sample is not None or kept[0] is None else "a second read returns nothing"
+        return f"reading the data a second time fails ({type(e).__name__}: {e})"
+    return True if sample is not None or kept[0] is None else "reading the data a second time returns nothing"
 
 
 def _timed(make: object, stats: list) -> tuple:

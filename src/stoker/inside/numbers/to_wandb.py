@@ -52,8 +52,8 @@ def _offline(module: object, real: object) -> object:
             if kwargs.get("no_offline"):  # wandb.login(force=True)
                 raise
         text = (
-            "stoker: W&B has no API key here and nobody can answer: the run is offline, in ./wandb; "
-            "`wandb sync` uploads it\n"
+            "stoker: W&B has no API key, and no terminal to ask for a key, so the run is stored in "
+            "./wandb. To upload: wandb sync\n"
         )
         os.write(2, text.encode())
         return None  # what a person means who chooses "don't visualize my results"

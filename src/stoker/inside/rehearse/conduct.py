@@ -28,7 +28,7 @@ def conduct(words: list) -> None:
     try:
         code = _Conductor(words, room).run()
     except Exception as e:
-        os.write(2, f"stoker: the rehearsal itself failed ({type(e).__name__}: {e})\n".encode())
+        os.write(2, f"stoker: an internal error of the rehearsal ({type(e).__name__}: {e})\n".encode())
     finally:
         shutil.rmtree(room, ignore_errors=True)
     os._exit(code)

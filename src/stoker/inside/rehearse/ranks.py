@@ -267,7 +267,7 @@ def _refused(torch: object, dist: object) -> None:
 
 
 def _no_fsdp(*args: object, **kwargs: object) -> None:
-    raise CannotRehearse("FSDP cannot be rehearsed: its sharding needs memory and collectives of GPUs")
+    raise CannotRehearse("FSDP cannot be rehearsed: it needs the memory and the collectives of GPUs")
 
 
 def _norms(torch: object) -> None:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 WELL, MISTAKE, NOT_REHEARSED = 0, 1, 3
 NOT_CHECKED = [
     "memory of the GPU: whether model and batch fit",
-    "kernels and numbers of the GPU: half precision, TF32, cuDNN",
-    "speed, overlap of copies and computing, streams",
+    "kernels and rounding of the GPU: half precision, TF32, cuDNN",
+    "speed, CUDA streams, and the overlap of copies and computing",
     "NCCL: its errors, and the network between machines",
 ]
 
@@ -81,7 +81,7 @@ def _silent(case: Case) -> tuple | None:
     if not case.found.get("silent"):
         return None
     lines = [_stands(case.heard[pid], where) for pid, where in case.found["silent"].items()]
-    return NOT_REHEARSED, "the script made no progress, so Stoker ended the rehearsal", lines
+    return NOT_REHEARSED, "the script made no progress, so Stoker stopped the rehearsal", lines
 
 
 def _refused(case: Case) -> tuple | None:
@@ -98,7 +98,11 @@ def _rank_left(case: Case) -> tuple | None:
         for events in case.heard.values()
         if any(_was_left(e) for e in events) and last(events, "into")
     ]
-    return MISTAKE, "a rank ended while another rank waits for it; with NCCL this waits forever", lines
+    return (
+        MISTAKE,
+        "a rank ended while another rank waits for it; with NCCL, the other rank waits forever",
+        lines,
+    )
 
 
 def _error(case: Case) -> tuple | None:
@@ -289,7 +293,7 @@ def not_checked(heard: dict, plan: object) -> list:
         lines.append("SyncBatchNorm: each rank used only its own statistics")
     if "compile" in kinds:
         lines.append("torch.compile: the model ran uncompiled")
-    lines.append("code and files after the first two epochs, which a rehearsal shortens")
+    lines.append("code that runs after the first two epochs, because a rehearsal is shorter than a training")
     return lines
 
 
@@ -375,5 +379,5 @@ def _hints(error: dict) -> list:
     if error["kind"] in ("ImportError", "ModuleNotFoundError", "OSError") and any(
         w in text for w in ("libcuda", "libcudart", "flash_attn", "triton", "apex")
     ):
-        return ["CUDA extensions cannot be loaded without CUDA, so this part cannot be rehearsed"]
+        return ["CUDA extensions need CUDA, so a rehearsal cannot load them"]
     return []

@@ -56,5 +56,5 @@ def _of_this_code(settings: dict) -> dict:
         same = False
     if same:
         return settings
-    told.left("precision", "the script changed after its accuracy check")
+    told.left("precision", "the script changed after the accuracy check")
     return {name: value for name, value in settings.items() if name != "precision"}

@@ -333,7 +333,7 @@ class _Called(Plan):
                 and not difference(first, again)
                 and not _shared(first, again)
             ):
-                self.form, self.about = form, "its own __getitem__ with many indices at once"
+                self.form, self.about = form, "the data set's own __getitem__, called with many indices"
                 return
         raise Unfit("the data set cannot read several samples at once")
 

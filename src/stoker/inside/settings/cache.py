@@ -126,7 +126,7 @@ class _Columns(_Source):
         # the first so many: any of them is asked as often as another
         self.rows = min(len(data), room // size)
         if self.rows < min(len(data), 64):
-            raise Unfit(f"not enough memory: {size:,} bytes a sample, {room:,} free")
+            raise Unfit(f"not enough memory: {size:,} bytes a sample, {room:,} are free")
         self.columns = [_shared((self.rows, *each.shape), each.dtype) for each in self.leaves]
         self.marks = _shared((self.rows,), torch.uint8)
         self.shape = sample

@@ -87,14 +87,14 @@ def proofs(loader: object, n: int = 1000, seconds: float = 4.0) -> dict:
 
 def _obstacle(loader: object, kind: str) -> str:
     if kind not in KINDS:
-        return f"{kind} is not a way to feed a loader"
+        return f"{kind} is not a known setting for a loader"
     if loader._dataset_kind != 0:  # _DatasetKind.Map
         return "the data set is a stream"
     if loader.batch_sampler is None:
         return "the loader returns single samples, not batches"
     if kind == "batched" and not _is_default(loader):
         return "collate_fn is a function of the script"
-    return "the workers are not forked" if loader.num_workers and not forks(loader) else ""
+    return "the workers do not start by fork" if loader.num_workers and not forks(loader) else ""
 
 
 def forks(loader: object) -> bool:

@@ -43,11 +43,11 @@ def fused_obstacle(optimizer: object) -> str:
     kind = type(optimizer)
     kinds = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad)
     if kind not in kinds or "fused" not in optimizer.defaults:
-        return f"{kind.__name__} has no fused version here"
+        return f"{kind.__name__} has no fused version for this device and version of torch"
     if all(group.get("fused") for group in optimizer.param_groups):
         return "the optimizer is already fused"
     if any(group.get("differentiable") or group.get("capturable") for group in optimizer.param_groups):
-        return "the optimizer is differentiable or captured"
+        return "the optimizer is differentiable, or captured in a CUDA graph"
     if any(each._enabled for each in living("torch.amp.grad_scaler.GradScaler")):
         return "the script scales its gradients itself"
     devices = {"cpu"} if kind is torch.optim.Adagrad else set(_get_fused_kernels_supported_devices())

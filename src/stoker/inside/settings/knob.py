@@ -21,7 +21,11 @@ class Knob:
     def fits(self, value: object = True) -> str:
         """Why it cannot be turned here, or ""."""
         try:
-            return f"failed before: {failed[self.name]}" if self.name in failed else self._fits(value)
+            return (
+                f"the setting failed before: {failed[self.name]}"
+                if self.name in failed
+                else self._fits(value)
+            )
         except Exception as e:
             return f"{type(e).__name__}: {e}"
 

@@ -84,14 +84,14 @@ def _root_obstacle() -> str:
             )
         return "the script calls no module that holds the trained parameters"
     if isinstance(module, torch.jit.ScriptModule):
-        return "the model is a TorchScript"
+        return "the model is a TorchScript module"
     kind = type(module)
     if (
         kind.__module__.startswith("torch.nn.parallel")
         or "fsdp" in kind.__module__
         or kind.__name__.startswith("DeepSpeed")
     ):
-        return f"the model runs in {kind.__name__}"
+        return f"the model is wrapped in {kind.__name__}"
     if (
         torch.distributed.is_available()
         and torch.distributed.is_initialized()
@@ -121,7 +121,7 @@ class Precision(Knob):
                 return "no device here supports TF32"
             return ""
         if value != "bf16":
-            return f"{value} is not a precision"
+            return f"{value} is not a known precision"
         why = _root_obstacle()
         if why:
             return why
@@ -210,7 +210,10 @@ class Compile(Knob):
 
     def _fits(self, value: object) -> str:
         if os.environ.get("STOKER_RESUME") == "auto":
-            return "a compiled training cannot be resumed exactly (--resume off allows it)"
+            return (
+                "exact resume does not support a compiled model (to compile without exact resume: "
+                "--resume off)"
+            )
         why = _root_obstacle()
         if why:
             return why

@@ -78,7 +78,7 @@ def missed() -> None:
     """Tell of which loaders nothing was seen."""
     for name in _settings:
         if name not in _made_there:
-            told.left(name, "no loader was created there")
+            told.left(name, "the script creates no loader at this line")
 
 
 def _wanted(site: sites.Site) -> dict:
@@ -193,7 +193,7 @@ def worker_obstacle(loader: object, count: int) -> str:
     or without harm; or ""."""
     data = loader.dataset
     if _is_iterable(data):
-        return "the data set is a stream: each worker would read all of it, or a different part"
+        return "the data set is a stream: each worker would read the whole stream, or a different part"
     sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
     own = next(
         (each for each in (sampler, getattr(sampler, "sampler", sampler)) if not _is_torchs(each)), None
@@ -201,7 +201,7 @@ def worker_obstacle(loader: object, count: int) -> str:
     if own is not None and (not count or not loader.num_workers):
         return (
             f"its {type(own).__name__} is the script's own code and may depend on the training; "
-            "workers would run it too early"
+            "workers would run this code too early"
         )
     if not count or loader.num_workers:
         return ""
@@ -209,7 +209,7 @@ def worker_obstacle(loader: object, count: int) -> str:
     if multiprocessing.current_process().daemon:
         return "this process cannot start workers"
     if not feeds.forks(loader):
-        return "workers would not be forked; they would start the script again"
+        return "workers would not start by fork: they would run the script again"
     on = next((str(each.device) for each in _tensors(data) if each.device.type != "cpu"), "")
     return f"its data is on {on}" if on else ""
 
@@ -272,7 +272,7 @@ def _names_in(function: object) -> tuple:
 def _pin(loader: object, wanted: bool) -> str:
     torch = sys.modules["torch"]
     if wanted and not torch.cuda.is_available():
-        return "no device to copy to"
+        return "there is no GPU to copy to"
     loader.pin_memory = bool(wanted)
     return ""
 

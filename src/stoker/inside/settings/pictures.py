@@ -67,7 +67,7 @@ def _channels(out: object, channels: int, shape: object) -> object:
     else:
         flat = out.reshape(channels, -1) if out.shape[0] == channels else out.reshape(-1, channels).T
     if not bool((flat == flat[:, :1]).all()):
-        raise ValueError("the result depends on the position")
+        raise ValueError("the result of the transform depends on the position of the pixel")
     return flat[:, 0]
 
 
@@ -170,7 +170,7 @@ class Folder:
     """Each sample is a file that is opened and cut to one size, and a number;
     what follows looks at each pixel alone."""
 
-    about = "pictures of files, their pixels at once"
+    about = "image files, with the pixels of a whole batch at once"
 
     def __init__(self, data: object, batch: object, indices: list) -> None:
         torch = sys.modules["torch"]
@@ -182,7 +182,7 @@ class Folder:
             or len(batch) != 2
             or batch[0].dim() != 4
         ):
-            raise ValueError("not a folder of images")
+            raise ValueError("the data set is not a folder of images")
         self.paths = [path for path, _ in files]
         self.targets = torch.tensor([target for _, target in files])
         every = steps(data.transform)

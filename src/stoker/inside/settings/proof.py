@@ -124,40 +124,38 @@ def difference(one: object, other: object, path: str = "") -> str:
     bytes and integers exactly, floats to CLOSE."""
     torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
     if type(one) is not type(other):
-        return f"{path or 'it'} is a {type(other).__name__} instead of a {type(one).__name__}"
+        return f"{path or 'the sample'} is a {type(other).__name__} instead of a {type(one).__name__}"
     if isinstance(one, torch.Tensor):
         return _tensors(one, other, path or "it", torch)
     if numpy is not None and isinstance(one, numpy.ndarray) and not one.dtype.hasobject:
         if one.dtype != other.dtype or one.shape != other.shape:
-            return f"{path or 'it'} is {other.dtype}{other.shape} instead of {one.dtype}{one.shape}"
+            return f"{path or 'the sample'} is {other.dtype}{other.shape} instead of {one.dtype}{one.shape}"
         if one.dtype.kind == "f":
             return (
                 ""
                 if numpy.allclose(one, other, CLOSE, CLOSE, equal_nan=True)
-                else f"{path or 'it'} has other values"
+                else f"{path or 'the sample'} has different values"
             )
-        return "" if (one == other).all() else f"{path or 'it'} has other values"
+        return "" if (one == other).all() else f"{path or 'the sample'} has different values"
     if isinstance(one, dict):
         if list(one) != list(other):
-            return f"{path or 'it'} has other keys"
+            return f"{path or 'the sample'} has different keys"
         return next(filter(None, (difference(one[key], other[key], f"{path}[{key!r}]") for key in one)), "")
     if isinstance(one, (list, tuple)):
         if len(one) != len(other):
-            return f"{path or 'it'} has {len(other)} parts instead of {len(one)}"
-        return next(
-            filter(None, (difference(a, b, f"{path}[{n}]") for n, (a, b) in enumerate(zip(one, other)))),  # noqa: B905
-            "",  # noqa: B905, RUF100
-        )
+            return f"{path or 'the sample'} has {len(other)} parts instead of {len(one)}"
+        pairs = enumerate(zip(one, other))  # noqa: B905
+        return next(filter(None, (difference(a, b, f"{path}[{n}]") for n, (a, b) in pairs)), "")
     if isinstance(one, float):
         same = math.isclose(one, other, rel_tol=CLOSE, abs_tol=CLOSE) or (
             math.isnan(one) and math.isnan(other)
         )
-        return "" if same else f"{path or 'it'} differs"
+        return "" if same else f"{path or 'the sample'} differs"
     try:
         same = bool(one == other)
     except Exception:
         same = False
-    return "" if same else f"{path or 'it'} differs"
+    return "" if same else f"{path or 'the sample'} differs"
 
 
 def _tensors(one: object, other: object, path: str, torch: object) -> str:
@@ -170,8 +168,8 @@ def _tensors(one: object, other: object, path: str, torch: object) -> str:
     if torch.equal(one, other):
         return ""
     if not (one.is_floating_point() or one.is_complex()):
-        return f"{path} has other values"
-    return "" if torch.allclose(one, other, CLOSE, CLOSE, equal_nan=True) else f"{path} has other values"
+        return f"{path} has different values"
+    return "" if torch.allclose(one, other, CLOSE, CLOSE, equal_nan=True) else f"{path} has different values"
 
 
 def _told(tensor: object) -> str:

@@ -14,7 +14,7 @@ from ..state import storages, walk
 # Of an iterator over a loader; what else is kept of it says how to come back to it, and differs in a life
 # that came back itself.
 LOADER = {
-    "k": "the place",
+    "k": "the position",
     "ended": "the end",
     "epoch": "the epoch",
     "workers": "the workers",
@@ -61,7 +61,7 @@ class _Compared:
         yield from self._random()
         for path, entries in self.then["optimizers"].items():
             if not equal(entries, self.now["optimizers"].get(path)):
-                yield self._other(f"{path}.state", "", "something else")
+                yield self._other(f"{path}.state", "", "a different state")
         yield from self._shifts()
         yield from self._parts()
 
@@ -133,7 +133,7 @@ class _Compared:
                     )
                 size = now.numel() * now.element_size()
                 if not len(raw) or bytes(_bytes_of(then)[:size]) != bytes(_bytes_of(now)[:size]):
-                    return self._other(path, "", "other numbers")
+                    return self._other(path, "", "different numbers")
         return ""
 
     def _arrays(self) -> object:
@@ -152,7 +152,7 @@ class _Compared:
             then = self.data[source[1]:source[1] + source[2]]
             same = then.nbytes == now.nbytes and all(bytes(then[at:at + CHUNK]) == bytes(now[at:at + CHUNK])
                                                      for at in range(0, then.nbytes, CHUNK))
-        return "" if same else self._other(path, "", "other numbers")
+        return "" if same else self._other(path, "", "different numbers")
 
     def _random(self) -> object:
         for name in ("rngs", "cuda", "world"):
@@ -164,7 +164,7 @@ class _Compared:
         now = {(path, name): tree for path, name, tree in self.now["shifts"]}
         for path, name, tree in self.then["shifts"]:
             if not equal(_sorted(tree), _sorted(now.get((path, name), tree))):
-                yield self._other(path if name is None else f"{path}.{name}", "", "something else")
+                yield self._other(path if name is None else f"{path}.{name}", "", "a different state")
 
     def _parts(self) -> object:
         then, now = self.then["parts"], self.now["parts"]
@@ -226,5 +226,5 @@ def _short(value: object) -> str:
     if value is _ABSENT:
         return "absent"
     if value == "":
-        return "as recorded"
+        return "the recorded value"
     return restore._short(value)

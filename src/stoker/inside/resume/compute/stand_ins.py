@@ -220,7 +220,7 @@ class _Describer:
         if kind.__basicsize__ > object.__basicsize__ + 16 or attributes(o) is None:
             raise NotUnderstood(f"{kind.__module__}.{kind.__qualname__}")
         if id(o) in self._seen:
-            raise NotUnderstood(f"{kind.__qualname__} inside itself")
+            raise NotUnderstood(f"a {kind.__qualname__} that contains itself")
         self._seen[id(o)] = -1
         return ("o", *_name(kind), *[self.form(each) for pair in vars(o).items() for each in pair])
 

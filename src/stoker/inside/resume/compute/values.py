@@ -237,7 +237,7 @@ def _wrap_parts(storage: type) -> None:
             return real_part(self, index, *more)
         if isinstance(index, slice):
             if mapped.get(id(self)) is not self:
-                outcome.refuse(words.EXPORTED.format(what="a slice of its storage"))
+                outcome.refuse(words.EXPORTED.format(what="a slice of the tensor's storage"))
             return real_part(self, index, *more)
         if phases.phase == phases.GHOST:
             return phases.log.take(kind)

@@ -131,7 +131,7 @@ def _test_collector() -> str:
     hidden = not gc.is_tracked(probe)
     _track(id(probe))
     _anew([id(probe)])
-    return "" if hidden and gc.is_tracked(probe) else "the garbage collector cannot be controlled"
+    return "" if hidden and gc.is_tracked(probe) else "Stoker cannot control the garbage collector"
 
 
 # ---- running frames
@@ -238,7 +238,7 @@ def set_versions(tensors: list, versions: list) -> None:
 def _test_versions() -> str:
     one = sys.modules["torch"].zeros(2)
     set_versions([one], [5])
-    return "" if one._version == 5 else "the versions of tensors cannot be set"
+    return "" if one._version == 5 else "Stoker cannot set the versions of tensors"
 
 
 def rngs() -> tuple:
@@ -483,9 +483,11 @@ def _test_interpreter() -> str:
     ):
         return "warnings or abstract classes store their state differently"
     if getattr(sys, "_is_gil_enabled", lambda: True)() is False:
-        return "without a global interpreter lock"
+        return "this Python has no global interpreter lock"
     if not PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
-        return f"only CPython {PYTHONS[0][0]}.{PYTHONS[0][1]} to {PYTHONS[1][0]}.{PYTHONS[1][1]} are known"
+        return (
+            f"only CPython {PYTHONS[0][0]}.{PYTHONS[0][1]} to {PYTHONS[1][0]}.{PYTHONS[1][1]} are supported"
+        )
     return "" if _HEAD == 16 else "unknown object layout"
 
 
@@ -502,7 +504,7 @@ def _test_frames() -> str:
         told = held()
         between.append(told)
     within = [len(between), held()][1], max(len(""), held())
-    return "the bytecode differs" if any(between) or not all(within) else ""
+    return "the bytecode has an unknown form" if any(between) or not all(within) else ""
 
 
 def _test_python_rng() -> str:
@@ -553,7 +555,7 @@ def _test_parts() -> str:
     return (
         ""
         if {"profile_hook_step", "hooked"} <= {*step.co_names, *step.co_consts}
-        else "optimizers hook their steps differently"
+        else "optimizers call step hooks in an unknown way"
     )
 
 
@@ -561,12 +563,12 @@ def _test_kernels() -> str:
     torch = sys.modules["torch"]
     real = kernel("aten::_local_scalar_dense", "CPU")[1]
     if real(torch.tensor(1.5)) != 1.5:
-        return "kernels cannot be called"
+        return "Stoker cannot call the kernels of torch"
     shaped = torch.Tag.dynamic_output_shape
     return (
         ""
         if shaped in tags_of("aten::nonzero") and has_kernel("aten::nonzero", "CPU")
-        else "the tags of operators differ"
+        else "operators have different tags"
     )
 
 
@@ -576,11 +578,11 @@ def _test_graphs() -> str:
         node = torch.ones(1, requires_grad=True).exp().exp().grad_fn.next_functions[0][0]
     saved = node._raw_saved_result
     if saved.unpack_hook is not None or not isinstance(saved.data, torch.Tensor):
-        return "saved tensors cannot be inspected"
+        return "Stoker cannot inspect the saved tensors of a graph"
     return (
         ""
         if isinstance(node.metadata, dict) and hasattr(node, "register_prehook")
-        else "nodes of a graph cannot be watched"
+        else "Stoker cannot watch the nodes of a graph"
     )
 
 
@@ -594,13 +596,13 @@ def _test_loader() -> str:
         hasattr(getattr(data_module("_utils.fetch"), f"_{kind}DatasetFetcher"), "fetch")
         for kind in ("Map", "Iterable")
     ):
-        return "DataLoader workers run differently"
+        return "DataLoader workers run in an unknown way"
     code = _torchs(module._MultiProcessingDataLoaderIter.__init__)
     if "_worker_loop" not in code.co_names or "_utils" not in code.co_names:
-        return "DataLoader workers start differently"
+        return "DataLoader workers start in an unknown way"
     kind, data, *rest = _words(data_module("_utils.worker")._worker_loop)[:len(WORKER_WORDS)]
     if (kind, "*", *rest) != WORKER_WORDS or data not in DATASET_WORDS:
-        return "DataLoader workers get different arguments"
+        return "DataLoader workers get unknown arguments"
     for name, words in METHOD_WORDS.items():
         if _words(getattr(module._MultiProcessingDataLoaderIter, name))[:len(words)] != words:
             return f"DataLoader iterators have a different {name}"

@@ -148,7 +148,7 @@ def diverged(reason: str) -> None:
         try:
             undo()
         except Exception as e:
-            say(f"while preparing another try: {type(e).__name__}: {e}")
+            say(f"the next try could not be prepared: {type(e).__name__}: {e}")
     again()
 
 

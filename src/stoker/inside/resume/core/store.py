@@ -57,7 +57,7 @@ def room(root: str, needed: int) -> str:
     found = os.statvfs(root)
     free = found.f_bavail * found.f_frsize
     if free < needed + SPARE:
-        return f"an image needs {_mib(needed)}, the disk has {_mib(free)} left"
+        return f"an image needs {_mib(needed)}, but the disk has only {_mib(free)} free"
     return ""
 
 
@@ -146,8 +146,8 @@ def manifest(root: str, n: int) -> dict:
         raise Damaged(f"the manifest of image {n} is not valid")
     if found.get("format") != FORMAT:
         raise Damaged(
-            f"image {n} was written by another version (format {found.get('format')}, this version reads "
-            f"format {FORMAT})"
+            f"a different version of Stoker wrote image {n} (format {found.get('format')}, this version "
+            f"reads only format {FORMAT})"
         )
     return found
 

@@ -260,7 +260,7 @@ def _memory(thing: object) -> tuple | None:
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and isinstance(thing, torch.Tensor):
         if thing.device.type != "cpu" or thing.layout != torch.strided:
-            raise Unreadable("its tensor is not in plain memory")
+            raise Unreadable("its tensor is not an ordinary CPU tensor")
         flat = thing.detach().contiguous().reshape(-1).view(torch.uint8)
         return (
             "array",

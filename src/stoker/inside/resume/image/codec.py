@@ -239,7 +239,7 @@ def _numbers(tree: tuple, _find, now):
     try:
         now[:] = made
     except BufferError as e:  # of another length, while something looks at its memory
-        raise CannotBuild("memory that something else looks at") from e
+        raise CannotBuild("memory that another object shares") from e
     return now
 
 

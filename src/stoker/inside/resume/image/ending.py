@@ -102,7 +102,7 @@ def _answer() -> None:
             )
         )
     except Exception as e:
-        outcome.say(f"an image was requested, but failed: {type(e).__name__}: {e}")
+        outcome.say(f"the requested image could not be taken: {type(e).__name__}: {e}")
     finally:
         phases.depth = 0
 
@@ -137,7 +137,7 @@ def _end() -> None:
             images.wait(2.0)
             phases.log.flush(sync=True)
         except Exception as e:
-            outcome.say(f"while ending: {type(e).__name__}: {e}")
+            outcome.say(f"an error while the script ended: {type(e).__name__}: {e}")
     _set_signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -149,7 +149,7 @@ def _in_child() -> None:
 
 def interrupted_as_ghost(number: int, frame: object) -> None:
     """Ctrl-C on the way back: it is not the script's."""
-    outcome.say("interrupted while resuming; nothing is lost")
+    outcome.say("interrupted during the resume; nothing is lost. To try again, start the run again")
     _set_signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
 
@@ -210,7 +210,7 @@ def _at_exit() -> None:
                 phases.log.put = phases.log.put_at = phases.log.note = _nothing
             phases.depth = 0
     except Exception as e:
-        outcome.say(f"while ending: {type(e).__name__}: {e}")
+        outcome.say(f"an error while the script ended: {type(e).__name__}: {e}")
 
 
 def _nothing(*_: object) -> None:

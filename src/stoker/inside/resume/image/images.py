@@ -331,7 +331,10 @@ class _Writer:
         proofs = []
         for address, size, value, _owner in self.copy.proofs:
             if not storages.is_still(address, size, value):
-                self.error, self.changed = "data that had been constant since the setup has changed", True
+                self.error, self.changed = (
+                    "data that was constant since the setup changed while the image was written",
+                    True,
+                )
                 return False
             proofs.append((size, value))
         self.meta["proofs"] = proofs
@@ -350,7 +353,7 @@ def settle() -> None:
     elif written.error:
         outcome.say(
             f"image {written.n} could not be written ({written.error}); "
-            "the older image is kept, and Stoker retries later"
+            "Stoker keeps the older image, and tries again later"
         )
     else:
         outcome.write_state(**written.told, log_bytes=phases.log.bytes)

@@ -224,9 +224,9 @@ class _Restore:
         for path in paths:
             # another view each time: takes no other memory
             if path.endswith(walk_values.SPARSE_ENDS) and not self._of_sparse_grad(path):
-                self.differs(path, "a part of a sparse tensor", "laid out in another way")
+                self.differs(path, "a part of a sparse tensor", "a different memory layout")
         if source[0] == "same":
-            self.differs(paths[0], "memory that never changes", "laid out in another way")
+            self.differs(paths[0], "memory that never changes", "a different memory layout")
         if there:
             self._may_move(there, own_memory)
             for path, tensor in there.items():
@@ -255,7 +255,7 @@ class _Restore:
         flat = storages.flat(tensor)
         if source[0] == "same":
             if not storages.is_still(flat.data_ptr(), *self.meta["proofs"][source[2]]):
-                self.differs(path, "the same since set-up", "other numbers")
+                self.differs(path, "unchanged since the setup", "different numbers")
             return
         if source[2]:
             flat.copy_(_bytes_tensor(self.bytes_of(source)))
@@ -321,7 +321,7 @@ class _Restore:
                 if not storages.is_still(
                     array.__array_interface__["data"][0], *self.meta["proofs"][source[2]]
                 ):
-                    self.differs(path, "the same since set-up", "other numbers")
+                    self.differs(path, "unchanged since the setup", "different numbers")
                 continue
             saved = (
                 sys.modules["numpy"]
@@ -331,7 +331,7 @@ class _Restore:
             if saved.tobytes() == array.tobytes():
                 continue
             if not array.flags.writeable:
-                self.differs(path, "a read-only array", "an array with different values")
+                self.differs(path, "a read-only array", "different values")
             array[...] = saved
 
     def _find(self, path: str):
@@ -488,7 +488,11 @@ class _Restore:
         """What lay in the memory of something else lies there again."""
         apart = joined.put_back(self.meta)
         if apart is not None:
-            self.differs(apart[0], f"in the memory of {walk.tell(apart[1], self.now.frames)}", "elsewhere")
+            self.differs(
+                apart[0],
+                f"in memory shared with {walk.tell(apart[1], self.now.frames)}",
+                "in separate memory",
+            )
 
     def randomness(self) -> None:
         """Generators that the script holds, then the global ones, last of all."""
@@ -541,7 +545,7 @@ def _form(form) -> str:
 
 
 def _place(frames: list) -> str:
-    return f"{frames[-1][0]}:{frames[-1][2]} in {frames[-1][1]}" if frames else "nowhere"
+    return f"{frames[-1][0]}:{frames[-1][2]} in {frames[-1][1]}" if frames else "no line of the script"
 
 
 def _short(value) -> str:

@@ -26,7 +26,9 @@ def add(walk) -> None:
     After all other ways."""
     found = _unreached(walk)
     if len(found) > _MOST:
-        walk.refusals.append(f"{len(found):,} objects of the script that only a library holds")
+        walk.refusals.append(
+            f"{len(found):,} objects of the script to which only a library refers, too many to inspect"
+        )
         return
     if found:
         waiting = walk_garbage.only(found, [], walk, reachability.ours())
@@ -139,7 +141,8 @@ def _named(walk, things: list) -> list:
     for name, signature, thing in sorted(told, key=lambda each: each[:2]):
         if looks[name, signature] > 1:
             walk.refusals.append(
-                f"several objects {name} that Stoker cannot distinguish, because only a library holds them"
+                f"several objects {name} that Stoker cannot distinguish, because only a library refers to "
+                "them"
             )
         path = next(path for n in itertools.count() if (path := f"U:{name}#{n}") not in taken)
         taken.add(path)

@@ -51,7 +51,7 @@ def _collected(walk) -> None:
         walk.add(found[0], f"B:{code.co_filename}:{code.co_name}")
         walk.drain()
     else:
-        walk.refusals.append("what a comprehension has collected so far")
+        walk.refusals.append("the items that a comprehension has collected so far")
 
 
 def _loaders(walk) -> None:
@@ -153,4 +153,6 @@ def _add(walk, thing, path: str, told: str, counts: dict) -> None:
     walk.add(thing, f"{path}#{len(numbered)}")
     walk.drain()
     if numbered.count(told) > 1 and len(walk.tensors) + len(walk.arrays) > before:
-        walk.refusals.append(f"two loops look alike and hold tensors ({path.rpartition('/')[2]})")
+        walk.refusals.append(
+            f"two loops that hold tensors and that Stoker cannot distinguish ({path.rpartition('/')[2]})"
+        )

@@ -57,7 +57,7 @@ def cannot(tensor) -> str:
     if tensor.device.type not in ("cpu", "cuda", "meta"):
         return f"a tensor on {tensor.device.type}"
     if tensor.device.type != "meta" and tensor.numel() and not _own_bytes(tensor):
-        return f"a {type(tensor).__name__} whose data is stored elsewhere"
+        return f"a {type(tensor).__name__} whose data is not in the memory of the tensor"
     return ""
 
 

@@ -260,7 +260,7 @@ class Walk:
             self.facts[path] += (tuple(sorted(filter(None, (self.seen.get(id(v)) for v in others)))),)
             if len(alone) > 1 and len(self.tensors) + len(self.arrays) + len(self.rngs) > before:
                 self.refusals.append(
-                    f"the set {tell(path, self.frames)} holds tensors, but sets have no order"
+                    f"the set {tell(path, self.frames)}, which holds tensors in no fixed order"
                 )
 
     def close(self) -> None:

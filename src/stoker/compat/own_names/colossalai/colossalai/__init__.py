@@ -1,4 +1,4 @@
-"""The name `colossalai`, lent by `stoker run --compat colossalai`."""
+"""The name `colossalai`, provided by `stoker run --compat colossalai`."""
 
 from stoker.compat.check import lend
 from stoker.compat.colossalai import initialize, launch_from_torch

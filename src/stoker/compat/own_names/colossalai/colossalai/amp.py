@@ -1,4 +1,4 @@
-"""Kinds of precision of ColossalAI 0.1, as far as Stoker has it."""
+"""Kinds of precision of ColossalAI 0.1, as far as Stoker supports it."""
 
 from stoker.compat.colossalai import AMP_TYPE
 

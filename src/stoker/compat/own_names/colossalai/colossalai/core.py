@@ -1,4 +1,4 @@
-"""The context of ColossalAI 0.1, as far as Stoker has it."""
+"""The context of ColossalAI 0.1, as far as Stoker supports it."""
 
 from stoker.compat.colossalai import global_context
 

@@ -1,4 +1,4 @@
-"""The logger of ColossalAI 0.1, as far as Stoker has it."""
+"""The logger of ColossalAI 0.1, as far as Stoker supports it."""
 
 from stoker.compat.colossalai import get_dist_logger
 

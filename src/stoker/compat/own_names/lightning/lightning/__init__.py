@@ -1,4 +1,4 @@
-"""The name `lightning`, lent by `stoker run --compat lightning`."""
+"""The name `lightning`, provided by `stoker run --compat lightning`."""
 
 from stoker.compat.check import lend
 from stoker.compat.lightning import (

@@ -1,4 +1,4 @@
-"""The name `pytorch_lightning`, lent by `stoker run --compat lightning`."""
+"""The name `pytorch_lightning`, provided by `stoker run --compat lightning`."""
 
 from stoker.compat.check import lend
 from stoker.compat.lightning import (

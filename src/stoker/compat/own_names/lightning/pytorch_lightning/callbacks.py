@@ -1,4 +1,4 @@
-"""Callbacks of Lightning, as far as Stoker has them."""
+"""Callbacks of Lightning, as far as Stoker supports them."""
 
 from stoker.compat.lightning import Callback, EarlyStopping, ModelCheckpoint
 

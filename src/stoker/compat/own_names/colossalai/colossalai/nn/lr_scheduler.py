@@ -1,4 +1,4 @@
-"""The schedules of ColossalAI 0.1, as far as Stoker has it."""
+"""The schedules of ColossalAI 0.1, as far as Stoker supports it."""
 
 from stoker.compat.colossalai import CosineAnnealingLR
 

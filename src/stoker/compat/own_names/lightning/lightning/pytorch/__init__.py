@@ -1,4 +1,4 @@
-"""The name `lightning.pytorch`, lent by `stoker run --compat lightning`."""
+"""The name `lightning.pytorch`, provided by `stoker run --compat lightning`."""
 
 from stoker.compat.lightning import (
     Callback,

@@ -1,4 +1,4 @@
-"""Loggers of Lightning, as far as Stoker has them."""
+"""Loggers of Lightning, as far as Stoker supports them."""
 
 from stoker.compat.lightning import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 

@@ -9,7 +9,7 @@ from harness import Kill
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", range(8))  # the campaign has 100
+@pytest.mark.parametrize("seed", range(5))  # the campaign has 100
 def test_a_random_script_is_exact_or_refused(seed, killed, short_tmp):
     killed(write(spec_of(seed), short_tmp / "src"), [[Kill("image", 0.1, 1)]], every="80steps")
 

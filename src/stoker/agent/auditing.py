@@ -30,7 +30,8 @@ class Auditor:
         self.att, self.tty, self.inherit = att, bool(spec.get("tty")), spec.get("inherit") or {}
         self.on = bool(spec.get("audit"))
         self.rooms = os.path.join(att.run_dir, RESUME, AUDIT)
-        self.pid, self.room, self.order = 0, "", {}
+        self.pid, self.room = 0, ""
+        self.order: dict = {}
         self.terminal = -1
         self.until = 0.0
         self.spare = True  # was there a core for it?

@@ -271,7 +271,7 @@ def last_of_both(att: Attempt, lines: int, over: bool) -> tuple[Both, list[bytes
     while True:
         begins = [max(0, size_of(att.path(name)) - back) for name in (OUT, ERR)]
         text = Both(att, begins)
-        found = deque((), lines)
+        found: deque[bytes] = deque((), lines)
         for piece in text.pieces(over):
             found.extend(split_lines(piece))
         if len(found) == lines or not any(begins) or back >= 1 << 26:

@@ -141,7 +141,7 @@ class Ladder:
             self.signal, self.asked = first_signal(agent)
         agent.event(
             "ladder",
-            stage=signal_name(self.signal)[3:] if stage == "int" else stage.upper(),
+            stage=(signal_name(self.signal) or "SIG0")[3:] if stage == "int" else stage.upper(),
             reason=self.reason or "leftovers",
         )
         if stage == "int" and agent.status is None and agent.holder_lives:
@@ -211,12 +211,13 @@ def told_handlers(att: Attempt) -> tuple[set[int], set[int]]:
     hooked: set[int] = set()
     handled: set[int] = set()
     for said in told_lines(att):
+        pid = said["pid"]
         if "role" in said:
-            hooked.add(said.get("pid"))
+            hooked.add(pid)
             # a later process with the same number, or another program in its place
-            handled.discard(said.get("pid"))
+            handled.discard(pid)
         if "handles_term" in said:
-            (handled.add if said["handles_term"] else handled.discard)(said.get("pid"))
+            (handled.add if said["handles_term"] else handled.discard)(pid)
     return hooked, handled
 
 

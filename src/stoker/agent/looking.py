@@ -16,6 +16,10 @@ from .words import (
     valid_id,
 )
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 def is_environment(entries: list[os.DirEntry]) -> bool:
     """True when these are the entries of a virtual or conda environment."""
@@ -298,7 +302,7 @@ def look_edited(run_dir: str) -> dict:
     return {"paths": paths, "step": step}
 
 
-QUESTIONS = {
+QUESTIONS: dict[str, Callable[..., dict]] = {
     "read": look_read,
     "tail": look_tail,
     "has": look_has,

@@ -217,9 +217,9 @@ def cpu_quota() -> float | None:
         except (OSError, ValueError):
             pass
     for folder in cgroup_folders("cpu"):
-        quota, period = first_number(folder, "cpu.cfs_quota_us"), first_number(folder, "cpu.cfs_period_us")
-        if quota and period and quota > 0:
-            best = min(best or 1e9, quota / period)
+        allowed, every = first_number(folder, "cpu.cfs_quota_us"), first_number(folder, "cpu.cfs_period_us")
+        if allowed and every and allowed > 0:
+            best = min(best or 1e9, allowed / every)
     return round(best, 2) if best else None
 
 

@@ -18,6 +18,10 @@ from .words import (
 )
 from .writing import unlink
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 def caretakers(att: Attempt, record: dict, beat: dict) -> str:
     """Do the caretakers of an attempt live: "alive", "dead",
@@ -106,7 +110,7 @@ def observe(root: str, run_id: str) -> dict:
 def glance(root: str, run_id: str) -> dict:
     """What can be seen of a run at once. Files that cannot be used are named in `broken`."""
     run_dir = os.path.join(root, "runs", run_id)
-    seen = {
+    seen: dict[str, Any] = {
         "id": run_id,
         "attempt": None,
         "phase": "absent",
@@ -175,7 +179,7 @@ def glance(root: str, run_id: str) -> dict:
 
 def flaws(run_dir: str, attempts: list[int]) -> dict[str, str]:
     """Name of each file of a run that cannot be used -> why."""
-    places = [(run_dir, (SPEC, LIMITS, KEEP_WISH))]
+    places: list[tuple[str, tuple[str, ...]]] = [(run_dir, (SPEC, LIMITS, KEEP_WISH))]
     places += [
         (os.path.join(run_dir, ATTEMPTS, str(n)), (AGENT, HEARTBEAT, STATUS, STOP, EXIT))
         for n in attempts[-1:]

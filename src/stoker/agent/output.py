@@ -13,9 +13,12 @@ from .writing import WRITE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from .attempts import Attempt
 
-_splice = getattr(os, "splice", None)  # from Python 3.10 on
+_splice: Any = getattr(os, "splice", None)  # from Python 3.10 on
 SPLICE_F_NONBLOCK = 2
 
 
@@ -24,7 +27,7 @@ class LogWriter:
     bytes that do not fit are counted, and a line in the log says so once there is room again.
     A log that somebody cuts is written on from its new end. Of both, `on_gap` is told."""
 
-    def __init__(self, att: Attempt, name: str, on_gap: object) -> None:
+    def __init__(self, att: Attempt, name: str, on_gap: Callable[[dict], object]) -> None:
         self.path, self.name, self.on_gap = att.path(name), name, on_gap
         self.fd = os.open(self.path, WRITE, 0o644)  # without O_APPEND: the kernel moves no pages there
         os.lseek(self.fd, 0, os.SEEK_END)
@@ -154,7 +157,7 @@ class Outlet:
 
     def __init__(self, source: int, writer: LogWriter, moves: Moves, turns: Turns | None) -> None:
         self.source, self.writer, self.moves, self.turns = source, writer, moves, turns
-        self.between = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) if _splice else None
+        self.between: tuple[int, int] | None = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) if _splice else None
         self.moved_at = self.pause = 0.0
         self.small = 0  # small pieces in a row
         self.due = 0.0  # when to move again, if not at the next word
@@ -191,14 +194,16 @@ class Outlet:
         self.moves.begin()
         try:
             return (
-                self._splice() if self.between and not self.writer.behind else self._copy(self.source, PIECE)
+                self._splice(self.between)
+                if self.between and not self.writer.behind
+                else self._copy(self.source, PIECE)
             )
         finally:
             self.moves.end()
 
-    def _splice(self) -> int | None:
+    def _splice(self, between: tuple[int, int]) -> int | None:
         try:
-            size = _splice(self.source, self.between[1], PIPE, flags=SPLICE_F_NONBLOCK)
+            size = _splice(self.source, between[1], PIPE, flags=SPLICE_F_NONBLOCK)
         except BlockingIOError:
             return 0
         except OSError:
@@ -206,25 +211,25 @@ class Outlet:
             return self._copy(self.source, PIECE)
         if not size:
             return None
-        self._empty_between(size)
+        self._empty_between(between, size)
         return size
 
-    def _empty_between(self, left: int) -> None:
+    def _empty_between(self, between: tuple[int, int], left: int) -> None:
         self.writer.mind_cut()
         try:
             while left:
-                moved = _splice(self.between[0], self.writer.fd, left)
+                moved = _splice(between[0], self.writer.fd, left)
                 if not moved:
                     raise OSError(errno.EINVAL, "nothing was moved")
                 left -= moved
         except OSError as e:  # the writer knows what to do on a full disk
             while left > 0:
-                left -= self._copy(self.between[0], min(left, PIECE)) or left
+                left -= self._copy(between[0], min(left, PIECE)) or left
             if e.errno not in FULL:
                 self._stop_splicing()
 
     def _stop_splicing(self) -> None:
-        for fd in self.between:
+        for fd in self.between or ():
             os.close(fd)
         self.between = None
 
@@ -238,14 +243,14 @@ class Outlet:
         self.writer.write(data)
         return len(data)
 
-    def adopt(self, on_gap: object) -> None:
+    def adopt(self, on_gap: Callable[[dict], object]) -> None:
         """In the agent proper, once the holder is dead:
         first what it had taken out of the pipe and not written."""
         self.writer.on_gap = on_gap
         if self.turns:
             self.turns.adopt()
         if self.between:
-            self._empty_between(bytes_waiting(self.between[0]))
+            self._empty_between(self.between, bytes_waiting(self.between[0]))
         self.moves.end()
 
     def finish(self) -> None:

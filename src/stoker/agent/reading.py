@@ -15,6 +15,8 @@ from .words import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from .attempts import Attempt
 
 
@@ -84,7 +86,7 @@ def depth(data: bytes) -> int:
 NO_BRACKETS = bytes(c for c in range(256) if c not in b"[]{}")
 
 
-def misfit(value: object, kind: object) -> str | None:
+def misfit(value: Any, kind: Any) -> str | None:
     """Where in `value` something is not of its kind, as "run.pid"; None where all is well.
     Null is of each kind.
 
@@ -101,6 +103,7 @@ def misfit(value: object, kind: object) -> str | None:
         )
     if isinstance(kind, (dict, list)) and not isinstance(value, type(kind)):
         return ""
+    members: list[tuple[str, Any, Any]]
     if isinstance(kind, dict):
         members = [(name, each, kind.get(name, kind.get("*"))) for name, each in value.items()]
     elif isinstance(kind, list):

@@ -30,10 +30,13 @@ def run_environment(att: Attempt, spec: dict, cwd: str, gpus: str) -> dict[bytes
             "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\0HOME=%s\0"
             % os.path.expanduser("~")
         )
-    env = {}
+    env: dict[bytes, bytes] = {}
     if spec.get("machine_env"):
         env = {encode(k): encode(v) for k, v in os.environ.items() if k in LOGIN_ENV or k.startswith("LC_")}
-    env.update(item.split(b"=", 1) for item in packed.split(b"\0") if b"=" in item[1:])
+    for item in packed.split(b"\0"):
+        if b"=" in item[1:]:
+            name, _, value = item.partition(b"=")
+            env[name] = value
     for name in (b"STOKER_DAEMON", b"STOKER_CRASH_AT", b"STOKER_IDENTITY"):
         env.pop(name, None)
     ours = {RUN_MARK: att.id, RUN_DIR_MARK: att.run_dir, "STOKER_ATTEMPT": str(att.n)}

@@ -153,9 +153,9 @@ def bytes_moved(members: list[Proc]) -> dict[int, int]:
         if b"torch.distributed.run" in line or b"/torchrun\0" in line:
             continue
         path = "/proc/%d/io" % p.pid
-        moved = [key_value(path, key) for key in ("rchar:", "wchar:")]
-        if None not in moved:
-            found[p.pid] = sum(moved)
+        read, wrote = key_value(path, "rchar:"), key_value(path, "wchar:")
+        if read is not None and wrote is not None:
+            found[p.pid] = read + wrote
     return found
 
 

@@ -118,7 +118,7 @@ def end_without_caretakers(att: Attempt, reason: str) -> None:
     if agent:
         os.kill(agent["pid"], signal.SIGKILL)
     end_tree(Tree(att, holder, (agent or {}).get("pid", 0), record.get("run")), grace_s=0.0)
-    if lives(holder):
+    if holder and lives(holder):
         os.kill(holder["pid"], signal.SIGKILL)
     settle(att, "" if att.json(STATUS) else reason)
 

@@ -16,6 +16,9 @@ from .writing import append_line, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import subprocess
+    from typing import Any
+
     from .attempts import Attempt
     from .processes import Proc
 
@@ -101,8 +104,9 @@ class Written:
     def __init__(self, att: Attempt, spec: dict) -> None:
         cwd = (att.json(AGENT) or {}).get("cwd")
         self.path = att.path(WRITTEN)
-        alone = spec.get("copy") or not isinstance(cwd, str)  # nobody else works in a copy
-        self.below = "" if alone else os.path.join(os.path.realpath(cwd), "")
+        self.below = ""
+        if isinstance(cwd, str) and not spec.get("copy"):  # nobody else works in a copy
+            self.below = os.path.join(os.path.realpath(cwd), "")
         self.known: set[str] = set()
         self.next = 0.0
 
@@ -120,7 +124,7 @@ class Written:
 
 def open_for_writing(pid: int, below: str) -> set[str]:
     """The files under the folder `below`, which ends with a slash, that a process has open for writing."""
-    found = set()
+    found: set[str] = set()
     try:
         numbers = os.listdir("/proc/%d/fd" % pid)
     except OSError:
@@ -205,10 +209,10 @@ class Gpus:
 
     def __init__(self, wanted: list[str] | None) -> None:
         self.wanted = wanted
-        self.lib = None
+        self.lib: Any = None
         self.devices: list[dict] = []
         self.tried = wanted == []
-        self.child = None
+        self.child: subprocess.Popen[bytes] | None = None
         self.last: list[dict] = []
         self.next_ask = 0.0
 
@@ -277,7 +281,8 @@ class Gpus:
         """Leave no nvidia-smi behind."""
         if self.child is not None:
             self.child.kill()
-            self.child.stdout.close()
+            if self.child.stdout is not None:
+                self.child.stdout.close()
             self.child = None
 
     def _open(self) -> None:
@@ -337,7 +342,7 @@ class Gpus:
 
     def _ask(self) -> list[dict]:
         """nvidia-smi in the background: what it said last time, and start it again when 30 s have passed."""
-        if self.child is not None and self.child.poll() is not None:
+        if self.child is not None and self.child.stdout is not None and self.child.poll() is not None:
             rows = comma_rows(self.child.stdout.read())
             self.child.stdout.close()
             self.child = None

@@ -98,9 +98,10 @@ class LastWords:
         for line in lines:
             killed = re.search(r"\bprocess (\d+) terminated with signal (SIG[A-Z0-9]+)", line)
             raised = re.search(r"^-- Process (\d+) terminated with the following error", line)
-            if killed or raised:
+            found = killed or raised
+            if found:
                 self.root_rank, self.child_signal = (
-                    int((killed or raised).group(1)),
+                    int(found.group(1)),
                     signal_number(killed.group(2)) if killed else 0,
                 )
                 self.failed_ranks = 1
@@ -171,7 +172,8 @@ class LastWords:
         there a thread's exception that was printed last counts too."""
         silent = main is None and self.pid in self.hooked
         threads = [e for e in self.threads if self._printed_last(e)] if silent else []
-        return (found or threads or [None])[-1]
+        kept = found or threads
+        return kept[-1] if kept else None
 
     def _as_told(self, told: dict) -> dict:
         """The exception that a process says it ended by, with what the log has of it:

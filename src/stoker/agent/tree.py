@@ -15,6 +15,8 @@ from .words import DAEMON_MARK, LOOKS, MULTIPLEXERS, RUN_DIR_MARK, RUN_MARK, SYS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from .attempts import Attempt
     from .processes import Proc
 
@@ -215,7 +217,7 @@ def end_tree(tree: Tree, grace_s: float = 2.0) -> tuple[list[Proc], list[Proc]]:
     return left, found
 
 
-def is_caretaker(att: Attempt, known: object) -> bool:
+def is_caretaker(att: Attempt, known: Any) -> bool:
     """Is it the holder or the agent proper of this run? A run may write
     into its own records whatever it wants."""
     if not lives(known):

@@ -105,7 +105,7 @@ class Watchman:
             }
         )
 
-    def switch_off(self, look: Look, roots: list[str], key: tuple) -> None:
+    def switch_off(self, look: Look, roots: list[str], key: str) -> None:
         """Run the command; nothing starts here meanwhile, since we hold the lock."""
         command = look.orders[-1]["command"]
         self.ran = [*self.ran[-9:], {"at": time.time(), "command": command, "code": None}]

@@ -216,7 +216,8 @@ def signal_name(sig: object) -> str | None:
 
 def format_duration(seconds: float) -> str:
     """The two largest units that matter, as in base/units.py: "2h", "1h 30m"."""
-    left, parts = round(max(0.0, seconds)), []
+    left = round(max(0.0, seconds))
+    parts: list[str] = []
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         n, left = divmod(left, size)
         if n or (unit == "s" and not parts):

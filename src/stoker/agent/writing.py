@@ -11,6 +11,10 @@ import time
 
 from .words import EXIT_SPARE, FULL
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 # no link is written through, no pipe waited for
 WRITE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -203,7 +207,7 @@ def dissolve(parent: int, name: str, number: int) -> int:
     return number
 
 
-def iter_folders(fd: int) -> object:
+def iter_folders(fd: int) -> Iterator[str]:
     """The folders in an open one, until there are none; everything else in it is deleted."""
     while True:
         names = delete_files(fd)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from stoker.backends.base import GpuTaken, NotYours, Observation
 from stoker.base.errors import NotFound, StateError, StokerError, TargetError
@@ -31,7 +32,7 @@ def parse_answer(done: Finished, verb: str, host: str) -> list[dict]:
                       hint="Check the machine: stoker doctor")
 
 
-def parse_observations(lines: Sequence[dict], host: str) -> list[Observation]:
+def parse_observations(lines: Sequence[Any], host: str) -> list[Observation]:
     """Convert answers of the agent to observations. Raise TargetError(retry=False) for any other answer."""
     try:
         return [Observation.from_json(line) for line in lines]

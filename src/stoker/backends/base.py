@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Protocol
 
 from stoker.base.errors import TargetError
 from stoker.base.spec import Limits
@@ -85,6 +86,30 @@ class GpuTaken(TargetError):
 
 class NotYours(TargetError):
     """The run belongs to another state folder that uses the same machine."""
+
+
+class Readable(Protocol):
+    """What bytes are read from."""
+
+    def read(self, size: int, /) -> bytes | None:
+        """At most `size` bytes, as soon as there are any; empty at the end."""
+
+
+class LogStream(Protocol):
+    """A log as it comes, from a command of its own (a Stream) or over one that several share."""
+
+    @property
+    def stdout(self) -> Readable:
+        """The bytes of the log."""
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """0 after the end of the log; None while it goes on, after `timeout_s`."""
+
+    def stderr_tail(self) -> str:
+        """Why it could not be read."""
+
+    def close(self) -> None:
+        """No more. Twice is harmless."""
 
 
 class Backend(ABC):
@@ -196,7 +221,7 @@ class Backend(ABC):
         *,
         tail: int | None = None,
         begins: tuple[int, int] = (0, 0),
-    ) -> Stream:
+    ) -> LogStream:
         """Read bytes of the log `which` ("out", "err", or "both": one text of whole lines). For "both": the
         last `tail` lines, or the text after the two offsets `begins`; `offset` counts bytes of the text, and
         `limit` is not supported.

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from stoker.backends.answers import (
     agent_is_gone,
@@ -26,9 +27,9 @@ from stoker.backends.answers import (
     parse_observations,
     problem,
 )
-from stoker.backends.base import Backend, Capacity, GpuTaken, NotYours, Observation
+from stoker.backends.base import Backend, Capacity, GpuTaken, LogStream, NotYours, Observation
 from stoker.backends.carried import ENTRY, AgentFolder
-from stoker.backends.channel import Channels, FollowedLog
+from stoker.backends.channel import Channels
 from stoker.backends.leaf import GONE, Leaf
 from stoker.base import rundir, vendor
 from stoker.base.errors import InvalidSpec, NotFound, StateError, TargetError
@@ -189,7 +190,9 @@ class Core(Backend):
             return {}
         lines = self._ask("look", self._root(), stdin=json.dumps(asked).encode("ascii"))
         seen = self._judged(parse_observations([line.get("seen") for line in lines], self._host.name))
-        found = {one.id: (one, line.get("answers")) for one, line in zip(seen, lines, strict=True)}
+        found: dict[str, tuple[Observation, Any]] = {
+            one.id: (one, line.get("answers")) for one, line in zip(seen, lines, strict=True)
+        }
         if found.keys() != asked.keys() or not all(is_answers(answers) for _, answers in found.values()):
             raise nonsense(self._host.name, "some runs are missing in the answer")
         return found
@@ -231,7 +234,7 @@ class Core(Backend):
         *,
         tail: int | None = None,
         begins: tuple[int, int] = (0, 0),
-    ) -> Stream | FollowedLog:
+    ) -> LogStream:
         if follow and limit is None and which != "both" and self._host.few_streams:
             return self._channels.follow(run_id, attempt, which, offset)
         options = [*([] if limit is None else ["--limit", str(limit)]), *(["--follow"] if follow else [])]
@@ -326,7 +329,8 @@ class Core(Backend):
         all are asked about at once."""
         unseen = [each.id for each in seen if each.phase == "unseen"]
         held = self._leaf.find(unseen) if unseen else {}
-        newest = {each.id: held.get((each.id, each.attempt), "") for each in seen if each.phase == "unseen"}
+        newest = {each.id: held.get((each.id, each.attempt), "") for each in seen
+                  if each.phase == "unseen" and each.attempt is not None}
         asked = [native for native in newest.values() if native]
         states = self._leaf.states(asked) if asked else {}
         lost = {run_id for run_id, native in newest.items() if states.get(native) == GONE}

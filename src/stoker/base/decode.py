@@ -10,12 +10,15 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from functools import cache
 from types import UnionType
+from typing import get_args, get_origin
 
 from stoker.base.errors import InvalidSpec, UnknownField
 
 INFINITE = float("inf")
 SHOWN_MAX = 80  # characters of a wrong value in a message
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string", dict: "an object"}
+_WORDS: dict[object, str] = {
+    bool: "true or false", int: "a whole number", float: "a number", str: "a string", dict: "an object",
+}
 _NEWER = "If the client is newer than the server: stoker server stop   (the next command starts a new server)"
 
 
@@ -56,22 +59,23 @@ def fits(value: object, kind: object) -> bool:
     """True if a JSON or Python value has this type. A whole number also counts as a number; true and false
     do not."""
     if isinstance(kind, UnionType):
-        return any(fits(value, each) for each in kind.__args__)
+        return any(fits(value, each) for each in get_args(kind))
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < INFINITE
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if isinstance(kind, type) and not hasattr(kind, "__args__"):
         return isinstance(value, kind)
-    if kind.__origin__ is dict:
+    kinds = get_args(kind)
+    if get_origin(kind) is dict:
         return isinstance(value, dict) and all(
-            fits(k, kind.__args__[0]) and fits(v, kind.__args__[1]) for k, v in value.items()
+            fits(k, kinds[0]) and fits(v, kinds[1]) for k, v in value.items()
         )
-    first, *rest = kind.__args__
+    first, *rest = kinds
     many = rest == [...]
     return (
         isinstance(value, list | tuple)
-        and (many or len(value) == len(kind.__args__))
+        and (many or len(value) == len(kinds))
         and all(fits(each, first) for each in value)
     )
 
@@ -79,15 +83,16 @@ def fits(value: object, kind: object) -> bool:
 def words(kind: object) -> str:
     """The type in words, as it reads after "must be"."""
     if isinstance(kind, UnionType):
-        return " or ".join(words(each) for each in kind.__args__)
+        return " or ".join(words(each) for each in get_args(kind))
     if kind is type(None):
         return "null"
     if kind in _WORDS:
         return _WORDS[kind]
-    if kind.__origin__ is dict:
+    kinds = get_args(kind)
+    if get_origin(kind) is dict:
         return "an object of strings"
-    plural = {str: "strings", float: "numbers", int: "whole numbers"}[kind.__args__[0]]
-    return f"a list of {plural}" if kind.__args__[-1] is ... else f"a list of {len(kind.__args__)} {plural}"
+    plural = {str: "strings", float: "numbers", int: "whole numbers"}[kinds[0]]
+    return f"a list of {plural}" if kinds[-1] is ... else f"a list of {len(kinds)} {plural}"
 
 
 @cache

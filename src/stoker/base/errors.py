@@ -122,5 +122,5 @@ def from_json(body: dict) -> StokerError:
     cls = _BY_CODE.get(body.get("error", ""), StokerError)
     kwargs = {"retry": bool(body.get("retry", True))} if cls is TargetError else {}
     return cls(
-        body.get("message"), hint=body.get("hint"), fields=map(str, body.get("fields") or ()), **kwargs
+        body.get("message"), hint=body.get("hint"), fields=[*map(str, body.get("fields") or ())], **kwargs
     )

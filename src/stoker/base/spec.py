@@ -8,6 +8,7 @@ import json
 import os
 import re
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from stoker.base import decode
 from stoker.base.errors import InvalidSpec
@@ -150,7 +151,7 @@ class Spec:
         check_name(self.name)
         return self
 
-    def with_(self, **changes: object) -> "Spec":
+    def with_(self, **changes: Any) -> "Spec":
         """A copy with some fields changed."""
         return replace(self, **changes)
 
@@ -226,10 +227,13 @@ def inheritance() -> dict:
 
 def _check_inheritance(body: object) -> None:
     kinds = {"host": str, "umask": int, "nice": int, "cpus": list, "rlimits": dict, "window": list}
-    good = isinstance(body, dict) and all(k in kinds and isinstance(v, kinds[k]) for k, v in body.items())
-    if not good or not all(
-        isinstance(v, int)
-        for v in (*body.get("cpus", ()), *body.get("window", ()), *body.get("rlimits", {}).values())
+    if not (
+        isinstance(body, dict)
+        and all(k in kinds and isinstance(v, kinds[k]) for k, v in body.items())
+        and all(
+            isinstance(v, int)
+            for v in (*body.get("cpus", ()), *body.get("window", ()), *body.get("rlimits", {}).values())
+        )
     ):
         raise InvalidSpec("The spec's `inherit` cannot be read.", fields=["inherit"])
 

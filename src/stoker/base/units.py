@@ -47,12 +47,12 @@ def parse_duration(text: str) -> float:
         raise InvalidSpec(
             f"'{text}' is not a duration.", hint="Write it as 90s, 15m, 2h, 1h30m, 3d or 1:30:00."
         )
-    seconds = sum(float(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(value))
-    if not 0 < seconds <= MAX_DURATION_S:
+    total = sum(float(n) * _SECONDS[unit] for n, unit in _DURATION_PART.findall(value))
+    if not 0 < total <= MAX_DURATION_S:
         raise InvalidSpec(
             f"'{text}' is not between one second and ten years.", hint="Write it as 90s, 15m, 2h or 3d."
         )
-    return seconds
+    return total
 
 
 def parse_size(text: str) -> int:
@@ -66,7 +66,7 @@ def parse_size(text: str) -> int:
 def format_duration(seconds: float) -> str:
     """The two largest units that are not zero: "41s", "2m 5s", "3h 2m", "4d 1h"."""
     left = round(max(0.0, seconds))
-    parts = []
+    parts: list[str] = []
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         n, left = divmod(left, size)
         if n or (unit == "s" and not parts):

@@ -493,6 +493,7 @@ def _start_server(home: config.Home, deadline: float) -> dict:
     )
     said = b""
     readable = select.poll()  # not select(): numbers above 1024 happen in notebooks
+    assert process.stdout is not None  # asked for above
     readable.register(process.stdout, select.POLLIN)
     with process.stdout as pipe:
         while not any(line.startswith(b"{") for line in said.split(b"\n")[:-1]):

@@ -79,14 +79,18 @@ class Attached:
                     return None
                 self._read()
         kind, payload = self._waiting.pop(0)
-        if kind == "error":
+        if kind == "error" and isinstance(payload, dict):
             raise from_json(payload)
         return kind, payload
 
     def __iter__(self) -> Iterator[tuple[str, bytes | dict]]:
         """The frames until the connection ends. Raises as `recv` does."""
-        while (frame := self.recv()) != ("closed", b""):
-            yield frame
+        while True:
+            frame = self.recv()
+            if frame == ("closed", b""):
+                return
+            if frame is not None:
+                yield frame
 
     def close(self) -> None:
         """Disconnect; the run continues. Frames that were sent before still reach the run."""
@@ -124,8 +128,9 @@ class Attached:
             self._read()
         if not self._waiting:
             raise ServerError("The Stoker server ended before it answered, or refused the connection.")
-        if self._waiting[0][0] == "error":
-            raise from_json(self._waiting[0][1])
+        kind, payload = self._waiting[0]
+        if kind == "error" and isinstance(payload, dict):
+            raise from_json(payload)
         self._link.settimeout(None)
 
     def _read(self) -> None:

@@ -64,7 +64,7 @@ class Pages:
         )
         self._rendered = Rendered()
         self._environment.filters.update({**words.FILTERS, "quoted": quoted, "address": address})
-        self._environment.install_gettext_callables(
+        self._environment.install_gettext_callables(  # type: ignore[attr-defined]  # the extension adds it
             lambda text: text, lambda one, many, n: one if n == 1 else many
         )
         self._environment.globals.update(
@@ -109,7 +109,8 @@ class Rendered:
     def get(self, key: tuple, data: Mapping, make: Callable[[], str]) -> tuple[str, str]:
         """(text, version); the text of an active run is at most RENDERED_S old."""
         with self._lock:
-            lock, held = self._held.pop(key, None) or (threading.Lock(), [])
+            known = self._held.pop(key, None)
+            lock, held = known or (threading.Lock(), [])
             self._held[key] = lock, held
             while len(self._held) > RENDERED:
                 del self._held[next(iter(self._held))]

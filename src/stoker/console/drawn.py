@@ -240,7 +240,7 @@ def spark(series: Sequence[dict], *, named: bool = True) -> bytes:
         way = " ".join(f"{1 + (x - left) / ((right - left) or 1) * (WIDE - 2):.1f},"
                        f"{1 + (1 - (y - low) / ((high - low) or 1)) * (HIGH - 2):.1f}" for x, y in points)
         body = f'<polyline points="{way}" fill="none" stroke="#3d8bd4" stroke-width="1.5"/>'
-    if body and named:
+    if curve and body and named:
         name = curve["name"] if len(curve["name"]) <= NAME_MAX else f"{curve['name'][:NAME_MAX - 1]}…"
         body += (
             f'<text x="1" y="{HIGH + LINE - 3}" font-family="system-ui,sans-serif" font-size="11" '

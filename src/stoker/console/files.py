@@ -8,7 +8,7 @@ import csv
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -73,11 +73,11 @@ class File:
             return None
         return rows if rows and len(rows[0]) > 1 else None
 
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(self) -> Generator[bytes]:
         """The bytes of the file. Raises NotFound or Denied before the first piece."""
         fd = _open_below(self._folder(), self.path)
 
-        def read() -> Iterator[bytes]:
+        def read() -> Generator[bytes]:
             with open(fd, "rb") as f:
                 while piece := f.read(PIECE):
                     yield piece

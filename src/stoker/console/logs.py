@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from stoker.base.errors import NotFound, StokerError
-from stoker.client import Client
+from stoker.client import Client, Pieces
 
 ERROR = re.compile(rb"\b(?:error|exception|traceback|fatal|killed|nan)\b|\w(?:Error|Exception)\b", re.I)
 # bytes of one search, of a look back, above a hit, over a seam
@@ -36,7 +36,7 @@ class Log:
         self.size = (told["out_bytes"] or 0) + ((told["err_bytes"] or 0) if both else 0)
         self._client, self._id = client, run["id"]
 
-    def pieces(self, begin: int, *, follow: bool) -> Iterator[bytes]:
+    def pieces(self, begin: int, *, follow: bool) -> Pieces:
         """The bytes from a position, as `Client.logs` returns them: can be closed."""
         return self._client.logs(
             self._id, attempt=self.attempt, stream=self.stream, offset=begin, follow=follow
@@ -121,7 +121,7 @@ class Live:
 
     def __init__(self, log: Log, begin: int) -> None:
         self._log, self._at = log, begin
-        self._pieces: Iterator[bytes] | None = None
+        self._pieces: Pieces | None = None
         self._closed = False
 
     def __iter__(self) -> Iterator[bytes]:

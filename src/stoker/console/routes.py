@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import PurePosixPath
+from typing import Protocol, TypeVar
 from urllib.parse import parse_qs
 
 from anyio import CapacityLimiter
@@ -236,7 +237,17 @@ def log_live(request: Request) -> Response:
     return _stream(events, "text/event-stream", {"cache-control": "no-store"})
 
 
-def _stream(source: Iterator[bytes], kind: str, headers: dict[str, str]) -> Response:
+class Closable(Protocol):
+    """Pieces of an answer that can be given up."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The pieces."""
+
+    def close(self) -> None:
+        """No more of them are wanted."""
+
+
+def _stream(source: Closable, kind: str, headers: dict[str, str]) -> Response:
     """An answer out of a blocking iterator, which is closed when the browser leaves."""
     async def pieces():
         iterator, end = iter(source), object()
@@ -259,7 +270,7 @@ def file(request: Request) -> Response:
     return _file(found, found.pieces(), shown=bool(one(request, "show")))
 
 
-def _file(found: files.File, pieces: Iterator[bytes], *, shown: bool, cache: str = "no-store") -> Response:
+def _file(found: files.File, pieces: Closable, *, shown: bool, cache: str = "no-store") -> Response:
     name = quoted(PurePosixPath(found.path).name)
     headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}", "cache-control": cache,
                "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
@@ -285,7 +296,10 @@ def preview(source: Source, request: Request) -> dict:
     }
 
 
-def _whole(text: str, default: int | None) -> int | None:
+Default = TypeVar("Default", int, None)
+
+
+def _whole(text: str, default: Default) -> int | Default:
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 19):

@@ -97,6 +97,7 @@ class Console:
             proxy_headers=False,
             timeout_graceful_shutdown=0,
         )
+        assert self._socket is not None  # who does not own the console does not serve it
         asyncio.run(Server(config).serve(sockets=[self._socket]))
 
 

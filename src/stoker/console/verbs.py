@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from stoker.base.config import Home
 from stoker.base.errors import InvalidSpec, StokerError, from_json
@@ -16,7 +17,7 @@ from stoker.base.errors import InvalidSpec, StokerError, from_json
 PATIENCE_S = 600.0  # a sweep copies its folder once for each run
 
 
-def typed(home: Home, words: Sequence[str], folder: str | None = None) -> dict | list:
+def typed(home: Home, words: Sequence[str], folder: str | None = None) -> Any:
     """The output of `stoker WORDS --json` in this folder. No shell reads the words. Raises StokerError for
     the error that the command reports."""
     env = {**os.environ, "STOKER_HOME": os.fspath(home.path)}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,8 +21,12 @@ log = logging.getLogger(__name__)
 
 def create_app(service: Service, end: Callable[[str], None]) -> Starlette:
     """Create the application. `end(why)` is called when a client asks the server to stop."""
-    told = {StokerError: _told, HTTPException: _no_route, ClientDisconnect: _nobody_there,
-            Exception: _unknown}  # Starlette raises the last one again, so uvicorn logs the traceback
+    told: dict[Any, Callable[..., Awaitable[Response]]] = {
+        StokerError: _told,
+        HTTPException: _no_route,
+        ClientDisconnect: _nobody_there,
+        Exception: _unknown,  # Starlette raises this one again, so uvicorn logs the traceback
+    }
     app = Starlette(routes=ROUTES, exception_handlers=told)
     app.state.service = service
     app.state.end = end

@@ -7,8 +7,10 @@ import base64
 import binascii
 import math
 import os
+from typing import Any, overload
 from urllib.parse import parse_qs
 
+from starlette.datastructures import State
 from starlette.requests import HTTPConnection
 
 from stoker.base.errors import InvalidSpec
@@ -34,7 +36,7 @@ class Asked:
         return self._connection.app.state.service
 
     @property
-    def app_state(self) -> object:
+    def app_state(self) -> State:
         """The state of the application: `service` and `end`."""
         return self._connection.app.state
 
@@ -59,12 +61,28 @@ class Asked:
             raise _wrong(name)
         return FLAGS[text]
 
+    @overload
+    def whole(self, name: str, default: int) -> int:
+        ...
+
+    @overload
+    def whole(self, name: str) -> int | None:
+        ...
+
     def whole(self, name: str, default: int | None = None) -> int | None:
         """A query parameter with a whole number."""
         try:
             return int(self.word(name)) if name in self._query else default
         except ValueError as e:
             raise _wrong(name) from e
+
+    @overload
+    def number(self, name: str, default: float) -> float:
+        ...
+
+    @overload
+    def number(self, name: str) -> float | None:
+        ...
 
     def number(self, name: str, default: float | None = None) -> float | None:
         """A query parameter with a finite number."""
@@ -76,7 +94,7 @@ class Asked:
             raise _wrong(name)
         return found
 
-    def field(self, name: str, *kinds: type, default: object = None) -> object:
+    def field(self, name: str, *kinds: type, default: Any = None) -> Any:
         """A field of the body with one of these types."""
         value = self._body.get(name, default)
         if value is not default and (

@@ -147,7 +147,7 @@ def _same(path: Path, seen: os.stat_result) -> bool:
 class _Log(logging.handlers.RotatingFileHandler):
     """A log that rotates by size and takes the process's own stdout and stderr along."""
 
-    def _open(self):  # type: ignore[override]
+    def _open(self):
         stream = open(self.baseFilename, "a", encoding="utf-8", errors="backslashreplace",  # noqa: SIM115
                       opener=lambda path, flags: os.open(path, flags, 0o600))
         for fd in (1, 2):

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import json
 import logging
+from typing import Any, NoReturn
 
 import anyio
 from anyio.to_thread import run_sync
@@ -20,6 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from stoker.base.errors import InvalidSpec, StateError, StokerError, TargetError
 from stoker.base.state import State
+from stoker.hosts.base import Stream
 from stoker.plane.service import Service
 from stoker.server.answers import unknown_error
 from stoker.server.streams import STREAMS
@@ -39,10 +41,10 @@ class Relay:
     """One attachment. `run` returns when either side has disconnected and the stream to the agent is
     closed."""
 
-    def __init__(self, socket: WebSocket, plane: Service, ref: str, **where: object) -> None:
+    def __init__(self, socket: WebSocket, plane: Service, ref: str, **where: Any) -> None:
         self._socket, self._plane, self._ref = socket, plane, ref
         self._where = where  # attempt, out, err, input
-        self._stream = None  # the back end's
+        self._stream: Stream | None = None  # the back end's
 
     async def run(self) -> None:
         await self._socket.accept()
@@ -64,16 +66,17 @@ class Relay:
                     await _call(self._stream.close)
 
     async def _serve(self, inbox: _Inbox) -> None:
-        if not await self._await_attempt(inbox):
+        stream = await self._await_attempt(inbox)
+        if stream is None:
             return
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(READ_AHEAD)
         source, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), self._stream.stdout
+            lambda: asyncio.StreamReaderProtocol(reader), stream.stdout
         )
         try:
             sink, flow = await loop.connect_write_pipe(
-                lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), self._stream.stdin
+                lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), stream.stdin
             )
             try:
                 await _first(
@@ -91,8 +94,8 @@ class Relay:
         finally:
             source.close()
 
-    async def _await_attempt(self, inbox: _Inbox) -> bool:
-        """True with the stream open; False when the run became final without that attempt.
+    async def _await_attempt(self, inbox: _Inbox) -> Stream | None:
+        """The stream, open; None when the run became final without that attempt.
         The client hears of each change."""
         told, pause = None, FIRST_LOOK_S
         while True:
@@ -100,20 +103,20 @@ class Relay:
             if seen != told:
                 await self._socket.send_text(json.dumps({"state": seen}))
                 told, pause = seen, FIRST_LOOK_S
-            if await _call(self._open):
-                return True
+            if stream := await _call(self._open):
+                return stream
             if State(seen["state"]).final:
-                return False
+                return None
             await inbox.left(pause)
             pause = min(pause * 1.2, LONGEST_LOOK_S)
 
-    def _open(self) -> bool:
+    def _open(self) -> Stream | None:
         try:
             # kept even if nobody waits for this call any more
             self._stream = self._plane.attach(self._ref, **self._where)
         except StateError:
-            return False
-        return True
+            return None
+        return self._stream
 
     async def _to_client(self, reader: asyncio.StreamReader) -> None:
         kind = b""
@@ -167,7 +170,7 @@ class _Inbox:
         self._messages: asyncio.Queue[bytes] = asyncio.Queue(1)
         self._reader = asyncio.ensure_future(self._read(socket))
 
-    async def _read(self, socket: WebSocket) -> None:
+    async def _read(self, socket: WebSocket) -> NoReturn:
         while True:
             message = await socket.receive()
             if message["type"] == "websocket.disconnect":

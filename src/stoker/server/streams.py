@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
+from typing import Any, Protocol
 
 import anyio
 from anyio.to_thread import run_sync
@@ -22,13 +22,23 @@ _END = object()
 log = logging.getLogger(__name__)
 
 
+class ClosableIterator(Protocol):
+    """Pieces of an answer, made as they are asked for."""
+
+    def __next__(self) -> Any:
+        """The next piece."""
+
+    def close(self) -> None:
+        """No more of them are wanted; called from another thread."""
+
+
 class ByteStream(Response):
     """A streamed answer of bytes. Asks for the next piece only after the last piece was sent, so a slow
     client slows the source down."""
 
     media_type = "application/octet-stream"
 
-    def __init__(self, pieces: Iterator) -> None:
+    def __init__(self, pieces: ClosableIterator) -> None:
         super().__init__()
         del self.headers["content-length"]
         self._pieces = pieces
@@ -61,10 +71,10 @@ class ByteStream(Response):
             return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _next(self) -> object:
+    async def _next(self) -> Any:
         return await run_sync(next, self._pieces, _END, limiter=STREAMS, abandon_on_cancel=True)
 
-    def written(self, piece: bytes) -> bytes:
+    def written(self, piece: Any) -> bytes:
         """The bytes to send for one piece."""
         return piece
 

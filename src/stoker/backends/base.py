@@ -111,6 +111,12 @@ class LogStream(Protocol):
     def close(self) -> None:
         """No more. Twice is harmless."""
 
+    def __enter__(self) -> LogStream:
+        """Itself."""
+
+    def __exit__(self, *exc: object) -> None:
+        """Closes it."""
+
 
 class Backend(ABC):
     """A way to start runs on a machine. Any thread may call any method, and may repeat it after any failure.

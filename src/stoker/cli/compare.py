@@ -142,9 +142,10 @@ def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = Fal
 def only_bars(plain: dict, other: dict, known: Noise, *, tail_only: bool = False) -> bool:
     """True if the texts differ only in overwritten frames of progress bars, whose number depends on the
     clock."""
-    if _alike(*(_masked(each["text"], known) for each in (plain, other)), tail_only):
+    mine, theirs = plain["text"], other["text"]
+    if _alike(_masked(mine, known), _masked(theirs, known), tail_only):
         return False
-    return _alike(*(_masked(_standing(each["text"]), known) for each in (plain, other)), tail_only)
+    return _alike(_masked(_standing(mine), known), _masked(_standing(theirs), known), tail_only)
 
 
 def _same_but_numbers(plain: dict, other: dict, name: str, known: Noise) -> bool:
@@ -254,6 +255,15 @@ def _first_other(a: list[bytes], b: list[bytes]) -> str:
     return f" (line {n + 1}: {y} instead of {x})"
 
 
+def _without_numbers(line: bytes, shape: bytes, known: Noise) -> bytes:
+    """The line with "#" for each number that is known to differ."""
+    count = iter(range(line.count(b"") + 1))
+
+    def masked(number: re.Match[bytes]) -> bytes:
+        return b"#" if (shape, next(count)) in known.shapes else number.group()
+    return NUMBER.sub(masked, line)
+
+
 def _masked(text: bytes, known: Noise) -> list[bytes]:
     """The lines without the numbers, and without the lines, that are known to differ."""
     kept, touched = [], {shape for shape, _ in known.shapes}
@@ -262,13 +272,6 @@ def _masked(text: bytes, known: Noise) -> list[bytes]:
         if shape in known.lines:
             continue
         if shape in touched:
-            count = iter(range(line.count(b"") + 1))
-            told = NUMBER.sub(
-                lambda m, shape=shape, count=count: (
-                    b"#" if (shape, next(count)) in known.shapes else m.group()
-                ),
-                line,
-            )
-            line = _BLANKS.sub(b" ", told)  # noqa: PLW2901
+            line = _BLANKS.sub(b" ", _without_numbers(line, shape, known))  # noqa: PLW2901
         kept.append(line)
     return kept

@@ -65,8 +65,9 @@ def _value(run: dict, metric: str) -> float | None:
 
 
 def _key(value: float | None, highest: bool) -> tuple[bool, float]:
-    missing = value is None or value != value  # noqa: PLR0124  # NaN comes last
-    return missing, 0.0 if missing else -value if highest else value
+    if value is None or value != value:  # noqa: PLR0124  # NaN comes last
+        return True, 0.0
+    return False, -value if highest else value
 
 
 def pick(found: dict, names: Sequence[str], most: int) -> list[str]:

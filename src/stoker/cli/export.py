@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import click
 
@@ -124,7 +125,7 @@ def _html(folder: Path, found: dict, curves: Sequence[dict]) -> list[str]:
     return ["report.html"]
 
 
-def _facts(run: dict, vector: object) -> list[str]:
+def _facts(run: dict, vector: ModuleType) -> list[str]:
     """A heading and a table of one run."""
     code = run.get("code") or {}
     commit = (

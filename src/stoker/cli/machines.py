@@ -221,7 +221,7 @@ def _standing(machine: dict) -> str:
 def off(name: str, yes: bool, as_json: bool) -> int:
     """Switch a machine off now, with its --off command.
     Refused while a run is active on the machine or waits for it."""
-    owed = next(
+    owed: list[dict] = next(
         (each["off"]["owed"] for each in plane().machines() if each["name"] == name and each["off"]), []
     )
     if owed and not yes:

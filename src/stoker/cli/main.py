@@ -191,6 +191,7 @@ def help_(ctx: click.Context, verb: str | None) -> None:
         click.echo(parent.get_help())
         return
     _, command, _ = cli.resolve_command(parent, [verb])
+    assert command is not None  # an unknown verb has ended in an error
     with command.make_context(verb, ["--help"], parent=parent, resilient_parsing=True) as of_verb:
         click.echo(command.get_help(of_verb))
 

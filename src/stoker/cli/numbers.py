@@ -102,12 +102,13 @@ def plot(  # noqa: PLR0917
         pixels.write(png, charts)
         output.say(f"wrote {output.shown(png)}")
         return
-    if svg or html:
+    target = svg or html
+    if target:
         from stoker.cli import vector
 
         title = ", ".join(each["run"]["name"] for each in found)
-        vector.write(svg or html, vector.svg(charts) if svg else vector.page(title, charts, *_summary(found)))
-        output.say(f"wrote {output.shown(svg or html)}")
+        vector.write(target, vector.svg(charts) if svg else vector.page(title, charts, *_summary(found)))
+        output.say(f"wrote {output.shown(target)}")
         return
     shown = charts if names else charts[:CHARTS]
     wide = shutil.get_terminal_size((COLUMNS, 0)).columns if output.is_terminal(sys.stdout) else COLUMNS
@@ -252,11 +253,11 @@ def compare(  # noqa: PLR0917
     """
     from stoker.cli import comparison
 
-    refs = spread(refs)
-    for ref in refs:
+    chosen = spread(refs)
+    for ref in chosen:
         say_which(ref, plane().run(ref))
     with output.slow("reading the numbers of the runs"):
-        found = plane().compare(refs, code=diff)
+        found = plane().compare(chosen, code=diff)
     if diff and not as_json:
         comparison.show_code(found)
         return

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from stoker.base.errors import StokerError
@@ -32,7 +32,8 @@ def prepare() -> None:
             os.fstat(fd)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
-    for stream in (sys.stdout, sys.stderr):
+    streams: tuple[Any, ...] = (sys.stdout, sys.stderr)  # None where the descriptor was closed
+    for stream in streams:
         if stream is not None:
             utf8 = (stream.encoding or "").lower().replace("-", "") == "utf8"
             stream.reconfigure(errors="surrogateescape" if utf8 else "backslashreplace")
@@ -90,7 +91,7 @@ def print_error(error: StokerError) -> None:
         pass
 
 
-def is_terminal(stream: object) -> bool:
+def is_terminal(stream: TextIO | None) -> bool:
     """True if the stream is open and is a terminal."""
     try:
         return stream is not None and stream.isatty()

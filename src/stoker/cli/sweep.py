@@ -152,7 +152,8 @@ class _Sweep:
         env = run_env(os.environ, self._o["env"], self._o["env_file"])
         launch.lend_names(self._o, env)
         chosen = choose_python(command, self._o, env)
-        digits, made = len(str(len(found))), []
+        digits = len(str(len(found)))
+        made: list[dict] = []
         with output.slow(f"preparing {len(found)} runs, each with a copy of the folder"):
             for number, values in enumerate(found, 1):
                 before = made[-self._lanes]["id"] if self._lanes and len(made) >= self._lanes else None

@@ -5,9 +5,14 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from stoker.base.errors import InvalidSpec
 from stoker.cli.chart import Chart, limits, number, ticks
+
+if TYPE_CHECKING:
+    import drawsvg
 
 WIDTH, HEIGHT = 860, 340
 LEFT, RIGHT, TOP, BOTTOM = 76, 200, 40, 48
@@ -29,16 +34,22 @@ def svg(charts: Sequence[Chart]) -> str:
     """All pictures in one SVG, one below the other."""
     import drawsvg
 
-    drawn = [chart for chart in charts if limits(chart)]
+    drawn = [(chart, held) for chart in charts if (held := limits(chart))]
     picture = drawsvg.Drawing(WIDTH, max(1, len(drawn)) * HEIGHT, font_family="system-ui, sans-serif")
     picture.append(drawsvg.Rectangle(0, 0, WIDTH, max(1, len(drawn)) * HEIGHT, fill="white"))
-    for i, chart in enumerate(drawn):
-        _draw(picture, drawsvg, chart, i * HEIGHT)
+    for i, (chart, held) in enumerate(drawn):
+        _draw(picture, drawsvg, chart, held, i * HEIGHT)
     return picture.as_svg()
 
 
-def _draw(picture: object, draw: object, chart: Chart, top: int) -> None:
-    x0, x1, y0, y1 = limits(chart)
+def _draw(
+    picture: drawsvg.Drawing,
+    draw: ModuleType,
+    chart: Chart,
+    held: tuple[float, float, float, float],
+    top: int,
+) -> None:
+    x0, x1, y0, y1 = held
     right, floor = WIDTH - RIGHT, top + HEIGHT - BOTTOM
 
     def at(x: float, y: float) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stoker.client import Client
+    from stoker.client import Client, Pieces
 
 
 def whole_log(client: Client, run: dict) -> Iterator[bytes]:
@@ -18,7 +18,7 @@ def whole_log(client: Client, run: dict) -> Iterator[bytes]:
         yield from _first(client.logs(run["id"], attempt=attempt), count)
 
 
-def _first(pieces: Iterator[bytes], count: int | None) -> Iterator[bytes]:
+def _first(pieces: Pieces, count: int | None) -> Iterator[bytes]:
     for piece in pieces:
         if count is not None and len(piece) >= count:
             yield piece[:count]

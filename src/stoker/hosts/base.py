@@ -18,7 +18,7 @@ from collections.abc import Callable, Container, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from stoker.base.errors import TargetError
 
@@ -154,13 +154,12 @@ class Stream:
         self._tail = b""
         self._closed = False
         self.pid = process.pid
-        self.stdin: BinaryIO = process.stdin
-        self.stdout: BinaryIO = process.stdout
+        self.stdin, self.stdout, self._stderr = pipes_of(process)
         self._reader = threading.Thread(target=self._drain, name=f"stderr-{process.pid}", daemon=True)
         self._reader.start()
 
     def _drain(self) -> None:
-        with self._process.stderr as pipe:
+        with self._stderr as pipe:
             while data := pipe.read(TAIL_BYTES):
                 self._tail = (self._tail + data)[-TAIL_BYTES:]
 
@@ -217,6 +216,12 @@ class Stream:
         self.close()
 
 
+def pipes_of(process: subprocess.Popen[bytes]) -> tuple[BinaryIO, BinaryIO, BinaryIO]:
+    """Its stdin, stdout and stderr, which are all pipes."""
+    assert process.stdin and process.stdout and process.stderr
+    return cast("BinaryIO", process.stdin), cast("BinaryIO", process.stdout), cast("BinaryIO", process.stderr)
+
+
 def spawn(argv: Sequence[str], *, cwd: str | None = None) -> subprocess.Popen[bytes]:
     """Start a child with three raw pipes in its own session, so that Ctrl-C in the terminal does not reach
     it. Raises OSError."""
@@ -237,29 +242,31 @@ def converse(
     """Return all of its stdout and stderr. Raises subprocess.TimeoutExpired, or TargetError for more than
     ANSWER_MAX; the process then still runs."""
     deadline = time.monotonic() + timeout_s
-    said = {process.stdout: bytearray(), process.stderr: bytearray()}
+    asked, out, err = pipes_of(process)
+    said = {out: bytearray(), err: bytearray()}
     rest = memoryview(stdin)
     with selectors.PollSelector() as selector:
         for pipe in said:
             selector.register(pipe, selectors.EVENT_READ)
-        selector.register(process.stdin, selectors.EVENT_WRITE)
+        selector.register(asked, selectors.EVENT_WRITE)
         while selector.get_map():
             left = deadline - time.monotonic()
             if left <= 0:
                 raise subprocess.TimeoutExpired(process.args, timeout_s)
             for key, _ in selector.select(left):
-                if key.fileobj is process.stdin:
+                pipe = cast("BinaryIO", key.fileobj)
+                if pipe is asked:
                     rest = _write_some(key.fd, rest)
                 elif data := os.read(key.fd, TAIL_BYTES):
-                    said[key.fileobj] += data
+                    said[pipe] += data
                     if sum(map(len, said.values())) > ANSWER_MAX:
                         raise too_much(what, ANSWER_MAX)
                     continue
-                if key.fileobj is not process.stdin or not rest:
-                    selector.unregister(key.fileobj)
-                    key.fileobj.close()
+                if pipe is not asked or not rest:
+                    selector.unregister(pipe)
+                    pipe.close()
     process.wait(max(0.0, deadline - time.monotonic()))
-    return bytes(said[process.stdout]), bytes(said[process.stderr])
+    return bytes(said[out]), bytes(said[err])
 
 
 def _write_some(fd: int, rest: memoryview) -> memoryview:

@@ -111,15 +111,12 @@ def _explained() -> Iterator[None]:
     """The errors of `tree` in Stoker's words."""
     try:
         yield
-    except Exception as e:
-        known = explain_tree_error(e)
-        if known is None:
-            raise
-        raise known from e
+    except (OSError, tree.Exists, tree.Torn) as e:
+        raise explain_tree_error(e) from e
 
 
-def explain_tree_error(error: Exception) -> StokerError | None:
-    """The error for a failed transfer, in one sentence; None if `error` is not a failed transfer."""
+def explain_tree_error(error: OSError | tree.Exists | tree.Torn) -> StokerError:
+    """The error for a failed transfer, in one sentence."""
     if isinstance(error, FileNotFoundError):
         return NotFound(f"There is no file or folder {error.filename!s}.", hint="Check the path.")
     if isinstance(error, tree.Exists):
@@ -132,8 +129,6 @@ def explain_tree_error(error: Exception) -> StokerError | None:
         return TargetError(
             f"The copy was interrupted: {error}.", hint="The partial copy was removed; try again.", retry=True
         )
-    if isinstance(error, OSError):
-        where = f" ({os.fsdecode(error.filename)})" if error.filename else ""
-        return TargetError(f"The copy failed: {error.strerror or error}{where}.", retry=False,
-                           hint="Check the free space and the owner of the folder.")
-    return None
+    where = f" ({os.fsdecode(error.filename)})" if error.filename else ""
+    return TargetError(f"The copy failed: {error.strerror or error}{where}.", retry=False,
+                       hint="Check the free space and the owner of the folder.")

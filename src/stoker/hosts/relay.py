@@ -42,11 +42,13 @@ async def _serve(path: str, port: int, ready: threading.Event, done: asyncio.Eve
     talks: set[asyncio.Task] = set()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        talks.add(asyncio.current_task())
+        task = asyncio.current_task()
+        assert task is not None  # a server starts each of these as a task
+        talks.add(task)
         try:
             await _join(reader, writer, port)
         finally:
-            talks.discard(asyncio.current_task())
+            talks.discard(task)
 
     server = await asyncio.start_unix_server(accept, path)
     ready.set()

@@ -240,7 +240,7 @@ class SshHost(Host):
     def _parcels(self, verb: str, cache: str, *words: str) -> Iterator[tuple[Stream, parcel.Wire]]:
         """The far end of parcel.py, sent ahead after that of tree.py.
         A failure there is raised as what it says."""
-        texts = [Path(each.__file__).read_bytes() for each in (tree, parcel)]
+        texts = [Path(str(each.__file__)).read_bytes() for each in (tree, parcel)]
         argv = [
             self.python(),
             "-I",
@@ -501,7 +501,7 @@ def _mark() -> bytes:
     return b"stoker-" + secrets.token_hex(8).encode()
 
 
-def _read_mark(stdout: object, mark: bytes, timeout_s: float) -> bool:
+def _read_mark(stdout: BinaryIO, mark: bytes, timeout_s: float) -> bool:
     """Read up to and including the mark, a byte at a time so that nothing after it is taken.
     False when the stream ended before."""
     deadline = time.monotonic() + timeout_s

@@ -17,6 +17,10 @@ import stat
 import sys
 import tarfile
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 FICLONE = 0x40049409  # linux/fs.h: share all blocks of another file
 CHUNK = 1 << 20
 ROOT, END = "r", "end"  # the member that is the source itself; the member that says nothing is missing
@@ -37,7 +41,7 @@ def copy(source: str | bytes | os.PathLike, target: str | bytes | os.PathLike) -
     if not os.path.exists(source):
         raise FileNotFoundError(errno.ENOENT, "no such file or folder", os.fsdecode(source))
     with beside(target, os.path.isdir(source)) as temp:
-        later = []
+        later: list[tuple[bytes, os.stat_result]] = []
         for path, rel, seen in walk(source):
             link = os.readlink(path) if stat.S_ISLNK(seen.st_mode) else b""
             _make(_join(temp, rel), seen, lambda to, path=path: copy_file(path, to), link, later)
@@ -50,16 +54,17 @@ def pack(source: str | bytes | os.PathLike, out: object) -> None:
     source = os.fsencode(source)
     if not os.path.exists(source):
         raise FileNotFoundError(errno.ENOENT, "no such file or folder", os.fsdecode(source))
-    names = {"format": tarfile.PAX_FORMAT, "encoding": "utf-8", "errors": "surrogateescape"}
-    with tarfile.open(mode="w|", fileobj=Whole(out), bufsize=CHUNK, **names) as tar:
+    whole: Any = Whole(out)  # nothing but write is called
+    with tarfile.open(mode="w|", fileobj=whole, bufsize=CHUNK, format=tarfile.PAX_FORMAT, encoding="utf-8",
+                      errors="surrogateescape") as tar:
         for path, rel, seen in walk(source):
             name = ROOT + ("/" + _text(rel) if rel else "")
             _add(tar, path, name, seen)
-            tar.members = []  # it would remember them all
+            tar.members = []  # type: ignore[attr-defined]  # it would remember them all
         tar.addfile(tarfile.TarInfo(END))
 
 
-def unpack(stream: object, target: str | bytes | os.PathLike) -> None:
+def unpack(stream: Any, target: str | bytes | os.PathLike) -> None:
     """Create the files of a stream of `pack`. Writes nothing outside of `target`. Raises Exists, Torn,
     OSError."""
     target = os.fsencode(target)

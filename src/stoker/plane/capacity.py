@@ -146,7 +146,8 @@ def shared_gpus(gpus: Sequence[str], usage: Usage, room: Room) -> list[str]:
 def admit_queue(waiting: Iterable[Run], usage: Usage, room: Room) -> list[tuple[Run, tuple[str, ...]]]:
     """Decide which of these runs start now, and with which GPUs: highest priority first, then the oldest.
     A run never overtakes an earlier run that needs the same resource, so large runs do not starve."""
-    started, blocked = [], set()
+    started: list[tuple[Run, tuple[str, ...]]] = []
+    blocked: set[str] = set()
     for run in sorted(waiting, key=lambda r: (-r.priority, r.queued_at, r.id)):
         gpus = 0 if room.used_by_others(run.spec.gpu_ids) else run.gpus
         wants = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from stoker.backends.base import Observation
 
@@ -13,10 +14,12 @@ TIMES = ("started_at", "ended_at")
 def offset_of(seen: Observation, asked: float, answered: float) -> float | None:
     """Seconds by which the machine's clock is ahead of the local clock, if an answer tells. `asked`,
     `answered`: Unix seconds."""
-    known = isinstance(seen.heartbeat_at, int | float) and isinstance(seen.heartbeat_age_s, int | float)
-    if not known or seen.phase not in ("running", "stopping") or not 0 <= answered - asked <= SURE_S:
+    beat, age_s = seen.heartbeat_at, seen.heartbeat_age_s
+    if not isinstance(beat, int | float) or not isinstance(age_s, int | float):
         return None
-    return seen.heartbeat_at + seen.heartbeat_age_s - (asked + answered) / 2
+    if seen.phase not in ("running", "stopping") or not 0 <= answered - asked <= SURE_S:
+        return None
+    return beat + age_s - (asked + answered) / 2
 
 
 def settled(before: float, found: float) -> float:
@@ -34,14 +37,16 @@ def by_ours(seen: Observation, offset: float) -> Observation:
         seen,
         exit=_exit_by_ours(seen.exit, offset),
         stalled=_shifted(seen.stalled, offset, "since"),
-        **{name: _less(getattr(seen, name), offset) for name in ("started_at", "heartbeat_at")},
+        started_at=_less(seen.started_at, offset),
+        heartbeat_at=_less(seen.heartbeat_at, offset),
     )
 
 
 def _exit_by_ours(exit_: dict | None, offset: float) -> dict | None:
     if not exit_:
         return exit_
-    return {**_shifted(exit_, offset, *TIMES), "restart": _shifted(exit_.get("restart"), offset, "at")}
+    again = _shifted(exit_.get("restart"), offset, "at")
+    return {**(_shifted(exit_, offset, *TIMES) or {}), "restart": again}
 
 
 def _shifted(body: dict | None, offset: float, *names: str) -> dict | None:
@@ -50,5 +55,5 @@ def _shifted(body: dict | None, offset: float, *names: str) -> dict | None:
     return {**body, **{name: _less(body[name], offset) for name in names if name in body}}
 
 
-def _less(moment: object, offset: float) -> object:
+def _less(moment: Any, offset: float) -> Any:
     return moment - offset if isinstance(moment, int | float) and moment else moment

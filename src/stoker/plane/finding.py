@@ -124,8 +124,8 @@ class Finding:
         seen = self._reconciler.seen(run.id)
         if run.state.final or seen is None or seen.used_s is None:
             return run.used_s
-        running = run.state is State.RUNNING and seen.heartbeat_at
-        return max(run.used_s, seen.used_s + (max(0.0, time.time() - seen.heartbeat_at) if running else 0.0))
+        beat = seen.heartbeat_at if run.state is State.RUNNING else None
+        return max(run.used_s, seen.used_s + (max(0.0, time.time() - beat) if beat else 0.0))
 
     def _one(self, run: Run) -> dict:
         with self._store.read() as q:

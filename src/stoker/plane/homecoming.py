@@ -55,10 +55,12 @@ def to_bring(
 ) -> tuple[list[dict], list[dict]]:
     """Split files into those to copy at the end and those to leave: all files that match the patterns,
     then the smallest others up to a total size."""
-    named, rest = [], []
+    named: list[dict] = []
+    rest: list[dict] = []
     for file in files:
         (named if any(is_meant(file["path"], each) for each in patterns) else rest).append(file)
-    left, total = [], 0
+    left: list[dict] = []
+    total = 0
     for file in sorted(rest, key=lambda each: (each["size"], each["path"])):
         total += file["size"]
         (named if total <= limit_bytes else left).append(file)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.backends.base import Backend
+from stoker.backends.base import Backend, LogStream
 from stoker.base import reading, rundir
 from stoker.base.errors import StokerError, TargetError
-from stoker.hosts.base import ANSWER_MAX, Stream
+from stoker.hosts.base import ANSWER_MAX
 from stoker.plane import run_folder
 from stoker.plane.run_folder import RunFolder
 
@@ -35,11 +35,11 @@ class Pieces:
     function that opens the log at an offset. A stream that was cut is opened again at the same byte;
     raises StokerError if this fails for GIVE_UP_S."""
 
-    def __init__(self, find: Callable[[Callable[[], bool]], Callable[[int], Stream] | None]) -> None:
+    def __init__(self, find: Callable[[Callable[[], bool]], Callable[[int], LogStream] | None]) -> None:
         self._find = find
-        self._open: Callable[[int], Stream] | None = None
+        self._open: Callable[[int], LogStream] | None = None
         self._lock = threading.Lock()
-        self._stream: Stream | None = None
+        self._stream: LogStream | None = None
         self._closed = threading.Event()
         self._begun = False  # it was open once
         self._given = 0  # bytes
@@ -69,7 +69,7 @@ class Pieces:
         self.close()
         raise StopIteration
 
-    def _begin(self, open_: Callable[[int], Stream]) -> Stream:
+    def _begin(self, open_: Callable[[int], LogStream]) -> LogStream:
         """A stream from where the last one broke off. Raises TargetError."""
         stream = open_(self._given)
         self._begun, self._since = True, time.monotonic()
@@ -103,14 +103,14 @@ class Pieces:
         self._let_go()
 
 
-def _read(stream: Stream) -> bytes:
+def _read(stream: LogStream) -> bytes:
     try:
         return stream.stdout.read(PIECE) or b""
     except (OSError, ValueError):  # closed under our hands
         return b""
 
 
-def whole(stream: Stream) -> bool:
+def whole(stream: LogStream) -> bool:
     """Check that a stream ended normally, and not because the connection was cut. Raises TargetError if
     the program at its other end failed."""
     try:
@@ -142,7 +142,7 @@ class Log:
         """Current number of bytes, as reported by its machine."""
         exit_ = f"{rundir.ATTEMPTS}/{self.attempt}/{rundir.EXIT}"
         folder = RunFolder.ask(self.backend, self.run_id, [run_folder.whole(exit_)])
-        if folder.seen.attempt == self.attempt:
+        if folder.seen is not None and folder.seen.attempt == self.attempt:
             return (folder.seen.out_bytes if self.which == "out" else folder.seen.err_bytes) or 0
         return (folder.json(exit_) or {}).get(f"{self.which}_bytes") or 0
 
@@ -160,15 +160,15 @@ class Log:
                 )
         return bytes(pieces)
 
-    def open(self, offset: int, follow: bool, end: int | None = None) -> Stream:
-        """Stream from `offset` to `end`, if given; with `follow`, until the attempt has ended."""
+    def open(self, offset: int, follow: bool, end: int | None = None) -> LogStream:
+        """LogStream from `offset` to `end`, if given; with `follow`, until the attempt has ended."""
         limit = None if end is None else max(0, end - offset)
         return self.backend.read(self.run_id, self.attempt, self.which, offset, limit, follow)
 
     def open_both(
         self, offset: int, given: int, follow: bool, *, tail: int | None, since: float | None
-    ) -> Stream:
-        """Stream both logs as one text of whole lines: from `offset`, from `tail` lines before the end, or
+    ) -> LogStream:
+        """LogStream both logs as one text of whole lines: from `offset`, from `tail` lines before the end, or
         since a time; skips the first `given` bytes of this text. Raises TargetError if this position
         cannot be found again."""
         if tail is not None and given:
@@ -177,10 +177,11 @@ class Log:
             )
         begins = (0, 0)
         if since is not None:
-            begins = tuple(
+            out, err = (
                 Log(self.backend, self.run_id, self.attempt, which).since_offset(since)
                 for which in ("out", "err")
             )
+            begins = (out, err)
         return self.backend.read(
             self.run_id, self.attempt, "both", offset + given, None, follow, tail=tail, begins=begins
         )

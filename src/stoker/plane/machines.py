@@ -7,6 +7,7 @@ import contextlib
 import shlex
 import threading
 from dataclasses import replace
+from typing import Any
 
 from stoker.base import machines
 from stoker.base.config import TargetConfig
@@ -57,7 +58,7 @@ class Machines:
     def withdraw(self, name: str) -> None:
         """This state folder no longer asks for the machine to be switched off."""
         target = self._targets.get(name)
-        if target.config.off:
+        if target.config.off and target.owner:
             target.backend.power("withdraw", {"owner": target.owner["id"]})
 
     def found(self, name: str) -> list[dict]:
@@ -89,7 +90,7 @@ class Machines:
         machine, and withdraws it for the former owners."""
         target = self._targets.get(name)
         found = self.found(name)
-        owners = {
+        owners: set[Any] = {
             (seen.owner or {}).get("id")
             for seen in target.backend.poll([each["id"] for each in found]).values()
         }
@@ -154,7 +155,7 @@ class Machines:
 
 def _ordered(config: TargetConfig, order: dict) -> TargetConfig:
     """A machine that is switched off as another state folder has asked."""
-    times = {
+    times: dict[str, Any] = {
         f"off_{key}": float(order[key])
         for key in ("latest_s", "after_s")
         if isinstance(order.get(key), int | float)

@@ -164,7 +164,9 @@ def begun(run: Run) -> int:
 
 def _silence(silence: Silence | None) -> dict | None:
     """`unreachable` of the run object."""
-    return silence and {"since": iso(silence.since), "next_at": iso(silence.next_at), "why": silence.why}
+    if silence is None:
+        return None
+    return {"since": iso(silence.since), "next_at": iso(silence.next_at), "why": silence.why}
 
 
 def sentence(run: Run, waits_for: str | None = None, silence: Silence | None = None) -> str:
@@ -225,7 +227,8 @@ def next_step(run: Run, ref: str) -> str:
     known = REASONS.get(run.reason or "")
     exception = run.evidence.get("exception")
     if (
-        run.reason == "nonzero_exit"
+        known is not None
+        and run.reason == "nonzero_exit"
         and isinstance(exception, dict)
         and exception.get("type") == "ModuleNotFoundError"
     ):

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from stoker.base.spec import Limits, Spec
 from stoker.base.state import State
@@ -59,7 +60,7 @@ class Run:
     warnings: tuple[str, ...] = ()
     version: int = 1
 
-    def with_(self, **changes: object) -> Run:
+    def with_(self, **changes: Any) -> Run:
         """A copy with some fields changed."""
         return replace(self, **changes)
 

@@ -34,7 +34,7 @@ def sentence(state: dict | None, now: float) -> str | None:
         steps = f"{wrong.get('from_step') or 0:,} to {wrong.get('step') or 0:,}"
         word, reason = "not resumable", f"an audit of steps {steps} {OTHER}: {wrong.get('why')}"
     if image is None or word == "not resumable":
-        told = STANDS.get(word, str(word))
+        told = STANDS.get(str(word), str(word))
         audited = audits(state) if word == "ended" else None
         return "; ".join(filter(None, (f"{told}: {reason}" if reason else told, audited)))
     age = format_duration(now - image.get("at", now))
@@ -91,7 +91,8 @@ def _since(state: dict) -> list[str]:
 def audits(state: dict | None) -> str | None:
     """"audited at steps 4,100 and 8,020: bit-exact", or why there was no audit; None if audits are off or
     nothing is known yet."""
-    known = (state or {}).get("audited")
+    state = state or {}
+    known = state.get("audited")
     if known is None:
         return None
     good = [each for each in known if each.get("verdict") == "bit-exact"]
@@ -123,7 +124,7 @@ def way_back(state: dict | None) -> str | None:
     back_s = _way_back_s(state)
     if back_s is None:
         return None
-    image = state["image"]
+    image = (state or {})["image"]
     setup_s = image.get("setup_s") or 0.0
     told = f"about {format_duration(back_s)}" if back_s >= 1 else "less than 1s"
     return f"to step {image.get('step', 0):,}: {told}" + (
@@ -152,7 +153,8 @@ def dear(state: dict | None) -> str | None:
 def _way_back_s(state: dict | None) -> float | None:
     """Seconds from the end of set-up until the newest image is restored;
     None where it is of no use, or nobody can tell."""
-    image = (state or {}).get("image") or {}
+    state = state or {}
+    image = state.get("image") or {}
     if not image or state.get("state") != "resumable":
         return None
     back = state.get("resumed") or {}
@@ -184,13 +186,14 @@ def came_back(state: dict | None) -> str | None:
 
 def began_anew(state: dict | None) -> str | None:
     """For a later attempt that did not resume: that it restarted from scratch, and which files it found."""
-    last = ((state or {}).get("lives") or [{}])[-1]
+    state = state or {}
+    last = (state.get("lives") or [{}])[-1]
     if not last or last.get("from") or (last.get("attempt") or 1) == 1:
         return None
-    if ((state or {}).get("resumed") or {}).get("attempt") == last["attempt"]:
+    if (state.get("resumed") or {}).get("attempt") == last["attempt"]:
         return None  # where its output goes on cannot be told on a terminal
     why = "no image was usable" if state.get("tried") else "there was no image"
-    returned = {each.get("attempt") for each in (state or {}).get("given_back") or ()}
+    returned = {each.get("attempt") for each in state.get("given_back") or ()}
     before = last["attempt"] - 1
     told = f"attempt {last['attempt']} restarted from scratch: {why}. It found the files as they were "
     told += (

@@ -7,6 +7,7 @@ import base64
 import json
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 from stoker.backends.base import Backend, Observation
 from stoker.base import reading
@@ -103,7 +104,7 @@ def _key(question: Question) -> str:
     return repr(question[:2])
 
 
-def _unpack(data: object) -> bytes:
+def _unpack(data: Any) -> bytes:
     """What the agent's `pack` made. Raises Broken."""
     try:
         unpacking = zlib.decompressobj()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import stoker
+from stoker.backends.base import LogStream
 from stoker.base.config import Home, keep_reserve, make_home
 from stoker.base.errors import InvalidSpec, NotFound, StateError, TargetError
 from stoker.base.removal import clear
@@ -363,12 +364,10 @@ class Service(Finding):
             told = self._many(q, old)
         for run, entry in zip(old, told, strict=True):
             target = self._target(run)
-            size, inodes = (
-                detail.cost(Path(target.run_folder(run.id))) if target and target.here else (None, None)
-            )
+            cost = detail.cost(Path(target.run_folder(run.id))) if target and target.here else None
             spooled = detail.cost(self._spool.path(run.id)) if self._spool.has(run.id) else (0, 0)
             entry["bytes"], entry["inodes"] = (
-                (None, None) if size is None else (size + spooled[0], inodes + spooled[1])
+                (None, None) if cost is None else (cost[0] + spooled[0], cost[1] + spooled[1])
             )
         doomed = [
             entry["id"]
@@ -388,7 +387,7 @@ class Service(Finding):
 
     def top(self, target: str = "") -> dict:
         """A machine and its active runs; without a name, this machine and all active runs."""
-        name, target = target, self._targets.get(target or "local")
+        name, machine = target, self._targets.get(target or "local")
         with self._store.read() as q:
             live = [
                 run
@@ -399,8 +398,8 @@ class Service(Finding):
         for run, entry in zip(live, told, strict=True):
             seen = self._reconciler.seen(run.id)
             entry["telemetry"] = seen.telemetry if seen else None
-            entry["progress"] = detail.progress(run, target if run.target == "local" else None)
-        return {"machine": detail.machine(target, target.capacity(max_age_s=2.0)), "runs": told}
+            entry["progress"] = detail.progress(run, machine if run.target == "local" else None)
+        return {"machine": detail.machine(machine, machine.capacity(max_age_s=2.0)), "runs": told}
 
     def capacity(
         self,
@@ -465,7 +464,7 @@ class Service(Finding):
         if stream == "both" and not named.spec.split_stderr:
             stream = "out"  # one log has both, in the order in which they were printed
 
-        def found(closed: Callable[[], bool]) -> Callable[[int], Stream] | None:
+        def found(closed: Callable[[], bool]) -> Callable[[int], LogStream] | None:
             while follow and not closed():
                 if self._hub.wait_until(
                     run_id, lambda: self._has_begun(run_id, attempt), WAIT_STEP_S, time.monotonic

@@ -14,7 +14,7 @@ import signal
 import sys
 import termios
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stoker.base.errors import EXIT_OWN_FAILURE, ServerError, StokerError, TargetError
 from stoker.base.rundir import ATTEMPTS, STEPS
@@ -135,6 +135,7 @@ class Follower:
 
     def _listen(self, link: Attached) -> None:
         """Take what comes until the attempt or the link ends."""
+        payload: Any  # by its kind, as `recv` describes
         while True:
             kind, payload = link.recv(None if self._begun and not self._beside else LOOK_S) or ("", b"")
             self._tell_of_leftovers()

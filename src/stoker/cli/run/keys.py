@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stoker.base.errors import StateError, StokerError
 from stoker.cli import output
@@ -97,7 +97,7 @@ class Keys:
         self._held = 0
         self._changed = threading.Condition()
         self._pipe = os.pipe()
-        self._handlers: dict[int, object] = {}
+        self._handlers: dict[int, Any] = {}  # as signal.signal returned them
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._decide, self._send)]
 
     # -- for the main thread
@@ -323,6 +323,7 @@ class Keys:
                 if self._stop:
                     return
                 link = self._link
+                assert link is not None  # waited for above
                 kind, payload = self._urgent[0][1:] if self._urgent else self._input[0]
             try:
                 link.send(kind, payload)

@@ -66,19 +66,19 @@ class Terminal:
         if not self.foreground():
             return False
         try:
-            self.arm()
-            termios.tcsetattr(self.fd, termios.TCSADRAIN, raw_of(self._saved))
+            termios.tcsetattr(self.fd, termios.TCSADRAIN, raw_of(self.arm()))
         except (termios.error, OSError):
             return False
         return True
 
-    def arm(self) -> None:
+    def arm(self) -> list:
         """Remember the terminal settings, and make sure that they are restored at the end. Call this
-        before threads start, because it forks. Raises termios.error."""
+        before threads start, because it forks. Returns the settings. Raises termios.error."""
         if self._saved is None:
             self._saved = termios.tcgetattr(self.fd)
             self._watcher = _Watcher.start(self.fd, self._saved, raw_of(self._saved))
             atexit.register(self.restore)
+        return self._saved
 
     def cooked(self) -> None:
         """Context with the original settings; `raw()` may follow."""

@@ -29,7 +29,7 @@ def apply(o: Mapping[str, Any], spec: dict, env: dict[str, str]) -> list[str]:
 
     script = _script(spec, env)
     entry = keep.get(where, script) if script else None
-    if entry is None:
+    if script is None or entry is None:
         return []
     settings, left = keep.fitting(entry, script)
     if settings.get("compile") and spec.get("resume") == "auto":

@@ -14,7 +14,7 @@ from stoker.base import crash
 from stoker.base.errors import NotFound, StokerError, TargetError
 from stoker.base.state import State
 from stoker.plane.control.admission import Admissions
-from stoker.plane.control.lifecycle import Action, Assumed, stop_order
+from stoker.plane.control.lifecycle import Action, Assumed, Seen, stop_order
 from stoker.plane.control.spool import Spool
 from stoker.plane.reach import Reach
 from stoker.plane.record import WISH_RUN, Run
@@ -42,15 +42,16 @@ class Acting:
     _later: Callable[[str, float], None]
     _watched: Callable[[str], bool]
 
-    def _carry_out(self, run: Run, actions: list[Action], seen: object) -> object | None:
+    def _carry_out(self, run: Run, actions: list[Action], seen: Seen | None) -> Seen | None:
         """Do the actions in order; what is known afterwards, None when that takes a new look."""
         target = self._targets.get(run.target)
-        after: object | None = seen
+        after = seen
         for action in actions:
             try:
                 after = self._act(run, action, target, after)
             except StokerError as e:
-                return self._failed(run, action, e)
+                self._failed(run, action, e)
+                return None
             if action.do == "remove":
                 return None
             updated = self._apply(run, action.facts) if action.facts else run
@@ -59,7 +60,7 @@ class Acting:
             run = updated
         return after if actions[-1].do in ("set", "stage", "limits") else None
 
-    def _act(self, run: Run, action: Action, target: Target, seen: object) -> object:
+    def _act(self, run: Run, action: Action, target: Target, seen: Seen | None) -> Seen | None:
         if action.do == "set":
             return seen
         backend = target.backend

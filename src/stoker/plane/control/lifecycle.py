@@ -23,13 +23,33 @@ BACKOFF_MAX_S = 300.0
 class Seen(Protocol):
     """The fields of an observation (backends/base.py) that `decide` reads."""
 
-    phase: str
-    attempt: int | None
-    started_at: float | None
-    used_s: float | None  # over all attempts
-    exit: dict | None
-    keep: dict | None
-    telemetry: dict | None
+    @property
+    def phase(self) -> str:
+        """What it does: a phase of Observation."""
+
+    @property
+    def attempt(self) -> int | None:
+        """Its newest attempt."""
+
+    @property
+    def started_at(self) -> float | None:
+        """When that attempt began."""
+
+    @property
+    def used_s(self) -> float | None:
+        """Running seconds over all attempts."""
+
+    @property
+    def exit(self) -> dict | None:
+        """exit.json of the attempt."""
+
+    @property
+    def keep(self) -> dict | None:
+        """The wish to keep it that was typed on the machine."""
+
+    @property
+    def telemetry(self) -> dict | None:
+        """The newest sample."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +82,7 @@ def decide(run: Run, seen: Seen | None, now: float, mine: str = "") -> list[Acti
     An observation may be slightly old. So an older attempt never ends the run, and the state never goes
     back."""
     owner = getattr(seen, "owner", None) or {}
-    if mine and owner.get("id", mine) != mine:
+    if seen is not None and mine and owner.get("id", mine) != mine:
         return _taken_over(run, seen, now, str(owner.get("hint") or owner["id"]))
     if run.state.final:
         return _removal(run)
@@ -222,11 +242,11 @@ def _ended(run: Run, seen: Seen, newest: int, now: float, facts: dict) -> list[A
 
 def _restart(run: Run, newest: int, now: float, facts: dict) -> list[Action]:
     """Start it again in the place of the agent: once the pause is over."""
-    planned = run.state is State.STARTING and run.attempt == newest and run.restart_at is not None
-    if not planned:
+    planned = run.restart_at if run.state is State.STARTING and run.attempt == newest else None
+    if planned is None:
         wait = min(BACKOFF_MAX_S, run.spec.backoff_s * 2 ** (newest - run.first_attempt))
         return _set(run, **facts, state=State.STARTING, restart_at=now + wait)
-    if now < run.restart_at:
+    if now < planned:
         return _set(run, **facts)
     return [*_set(run, **{**facts, **_TOLD, "attempt": newest + 1}), Action("start", {"started_at": now})]
 

@@ -22,7 +22,7 @@ from stoker.base.state import State
 from stoker.plane.control.acting import Acting
 from stoker.plane.control.admission import Admissions
 from stoker.plane.control.agenda import Again
-from stoker.plane.control.lifecycle import UNSURE, Assumed, decide, overtaken
+from stoker.plane.control.lifecycle import UNSURE, Assumed, Seen, decide, overtaken
 from stoker.plane.control.queue_notes import QueueNotes
 from stoker.plane.control.recovery import found_far, insert_named
 from stoker.plane.control.silences import keep_silence, silent_before
@@ -64,7 +64,7 @@ class Reconciler(Acting):
         self._dirty: dict[str, set[str]] = {}  # target -> runs to be looked at now
         self._looking: set[str] = set()  # targets that are being looked at
         # run -> observations that no worker has taken yet
-        self._mail: dict[str, list[tuple[object, float]]] = {}
+        self._mail: dict[str, list[tuple[Seen | None, float]]] = {}
         self._busy: set[str] = set()  # runs that a worker has in hand
         self._acted: dict[str, float] = {}  # run -> when our last step on it ended
         self._seen: dict[str, Observation] = {}
@@ -248,7 +248,7 @@ class Reconciler(Acting):
     def _feed_starved(self) -> None:
         """Pools whose thread could not be started try again: any new work makes them."""
         for target in self._starved.take(time.monotonic()):
-            self._give(target, int)  # no work but for the thread
+            self._give(target, lambda: None)  # no work but for the thread
 
     def _let_in(self) -> None:
         """Start those whose turn it is.
@@ -386,7 +386,7 @@ class Reconciler(Acting):
                 self._deliver(seen.id, seen, time.monotonic())
             self._wake.notify()
 
-    def _deliver(self, run_id: str, seen: object, asked: float) -> None:
+    def _deliver(self, run_id: str, seen: Seen | None, asked: float) -> None:
         mail = self._mail.setdefault(run_id, [])
         # a machine may tell more than we can think about; what is newer counts
         mail[:] = [*mail, (seen, asked)][-MAIL_MAX:]
@@ -411,7 +411,7 @@ class Reconciler(Acting):
                 self._busy.discard(run_id)
                 self._wake.notify()
 
-    def _advance(self, run_id: str, seen: object, asked: float) -> None:
+    def _advance(self, run_id: str, seen: Seen | None, asked: float) -> None:
         if isinstance(seen, Observation):
             with self._wake:
                 self._seen[run_id] = seen

@@ -51,18 +51,20 @@ def choose(places: Sequence[Place], drawn: bool) -> Axis:
 
 
 def _candidates(places: Sequence[Place], drawn: bool) -> list[tuple[str, list]]:
-    found = [(places[0].step_name, [p.step for p in places])] if places[0].step_name else []
-    for epochs in (
-        [p.epoch for p in places],
-        [p.near_epoch for p in places],
-        [float(p.turn) for p in places] if drawn else [None],
-    ):
-        if all(e is not None for e in epochs) and all(p.place is not None and p.of for p in places):
-            if not _restarts(epochs, places):
+    found: list[tuple[str, list]] = []
+    if places[0].step_name:
+        found.append((places[0].step_name, [p.step for p in places]))
+    turns = [float(p.turn) for p in places] if drawn else []
+    spots = [(p.place, p.of) for p in places if p.place is not None and p.of]
+    for told in ([p.epoch for p in places], [p.near_epoch for p in places], turns):
+        epochs = [e for e in told if e is not None]
+        if len(epochs) == len(spots) == len(places):
+            if not _restarts(epochs, [place for place, _ in spots]):
                 found.append(("step", [p.place for p in places]))
                 break
-            base = 0 if drawn and epochs == [float(p.turn) for p in places] else min(1, int(epochs[0]))
-            found.append(("step", [(e - base) * p.of + p.place for e, p in zip(epochs, places, strict=True)]))
+            base = 0 if drawn and epochs == turns else min(1, int(epochs[0]))
+            steps = [(e - base) * of + place for e, (place, of) in zip(epochs, spots, strict=True)]
+            found.append(("step", steps))
     found.append(("step", [p.place for p in places]))
     if not any(p.place is not None or p.step is not None for p in places):
         found.append(("number at the begin", [p.first for p in places]))
@@ -72,9 +74,9 @@ def _candidates(places: Sequence[Place], drawn: bool) -> list[tuple[str, list]]:
     return found
 
 
-def _restarts(epochs: Sequence[float], places: Sequence[Place]) -> bool:
+def _restarts(epochs: Sequence[float], places: Sequence[int]) -> bool:
     """Whether the position begins again with each epoch, as far as is seen."""
-    pairs = [(b.place < a.place or b.place <= 1 or a.place == b.place, d > c) for a, b, c, d in
+    pairs = [(b < a or b <= 1 or a == b, d > c) for a, b, c, d in
              zip(places, places[1:], epochs, epochs[1:], strict=False) if c != d]
     return not pairs or sum(fell for fell, _ in pairs) * 2 >= len(pairs)
 

@@ -81,7 +81,9 @@ class Recorded:
             yield base if patch is None else patched(base, patch)
 
     def _of_git(self, path: str, deadline: float) -> bytes | None:
-        if self._commit is None or not git_folder.in_repository(self._folder) or time.monotonic() > deadline:
+        if self._commit is None or self._folder is None:
+            return None
+        if not git_folder.in_repository(self._folder) or time.monotonic() > deadline:
             return None
         asked = git_folder.ask(self._folder, "show", f"{self._commit}:./{path}")
         found = asked.answer(deadline, FILE_MAX + 1) if asked else b""
@@ -181,10 +183,10 @@ def _diff(first: Recorded, second: Recorded, path: str, names: Sequence[str], de
     both = path in first.hashes and path in second.hashes
     if not both and path.endswith(_RESULTS):
         return None
-    texts = [one.text(path, deadline) if path in one.hashes else b"" for one in (first, second)]
-    if None in texts or any(b"\0" in text for text in texts):
+    old, new = (one.text(path, deadline) if path in one.hashes else b"" for one in (first, second))
+    if old is None or new is None or b"\0" in old or b"\0" in new:
         return None
-    before, after = (text.decode("utf-8", "replace") for text in texts)
+    before, after = (text.decode("utf-8", "replace") for text in (old, new))
     made = difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True),
                                 f"{names[0]}/{path}", f"{names[1]}/{path}")
     return "".join(

@@ -9,6 +9,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from stoker.plane.numbers import words
 
@@ -215,7 +216,7 @@ def _number(value: object) -> float | None:
     return None
 
 
-def _float(value: object) -> float:
+def _float(value: Any) -> float:
     try:
         return float(value)
     except (OverflowError, ValueError):

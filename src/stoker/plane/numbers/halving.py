@@ -12,8 +12,9 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from stoker.base.errors import InvalidSpec, StokerError
 from stoker.base.state import State
@@ -65,7 +66,7 @@ def read(metric: str, after: int, runs: Sequence[str]) -> Asked:
     return Asked(metric=name, better=better, after=after, runs=tuple(runs))
 
 
-def _optuna() -> object:
+def _optuna() -> Any:
     """Raises InvalidSpec."""
     try:
         import optuna
@@ -85,12 +86,12 @@ class Judge:
         optuna = _optuna()
         pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=asked.after, reduction_factor=2)
         self._study = optuna.create_study(direction=_DIRECTIONS[asked.better], pruner=pruner)
-        self._trials: dict[str, object] = {}
+        self._trials: dict[str, Any] = {}  # of Optuna
         self._told: dict[str, int] = {}  # run -> values that were judged
         self._ended: set[str] = set()
 
     def judge(
-        self, curves: dict[str, Sequence[tuple[float, float | None]]]
+        self, curves: Mapping[str, Sequence[tuple[float, float | None]]]
     ) -> Iterator[tuple[str, int, float]]:
         """curves: run -> its values so far, each with its time. Yields each run to end, with the number of
         the value and the value that decided."""

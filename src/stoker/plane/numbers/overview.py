@@ -79,8 +79,8 @@ class Overview:
             [row(run, entry, target, self.read(run, target)) for run, entry, target in runs]
         )
         if code_too:
-            recorded = [_recorded(run, target) for run, _, target in runs]
-            found["code_diff"] = code.between(*recorded, [run.name for run, _, _ in runs])
+            first, second = (_recorded(run, target) for run, _, target in runs)
+            found["code_diff"] = code.between(first, second, [run.name for run, _, _ in runs])
         return found
 
     def table(self, run: Run, target: Target) -> dict | None:
@@ -134,7 +134,8 @@ def last_values(numbers: Numbers) -> dict | None:
             words.key(curve.name)[1] != "loss",
         ),
     )
-    values, seen = {}, set()
+    values: dict[str, list] = {}
+    seen = set()
     for curve in names:
         key = words.key(curve.name)[1]
         if key not in seen and len(values) < NOW:
@@ -224,10 +225,12 @@ def _recorded(run: Run, target: Target) -> code.Recorded:
             except (StokerError, OSError):
                 return None
 
-    parts = (
+    manifest, commit, diff = (
         read(f"{rundir.CODE}/{name}") for name in (code_record.MANIFEST, code_record.COMMIT, code_record.DIFF)
     )
-    return code.Recorded(*parts, lambda path: read(f"{rundir.WORK}/{path}") if run.spec.copy else None)
+    return code.Recorded(
+        manifest, commit, diff, lambda path: read(f"{rundir.WORK}/{path}") if run.spec.copy else None
+    )
 
 
 def _environment(attempt: Path | None) -> dict[str, str]:

@@ -116,7 +116,7 @@ class Reader:
         # what is printed is rounded
         known = {bars: sources.known(found.curves, bars) for bars in (False, True)}
         for name, source in ((rundir.OUT, PRINTED), (rundir.ERR, f"{PRINTED} (stderr)")):
-            groups = (
+            groups: list[list[tuple[int, int | None]]] = (
                 self._lives(attempts) if name == rundir.OUT else [[(number, None)] for number in attempts]
             )
             told = []
@@ -222,7 +222,8 @@ class Text:
 
     def _clock(self, folder: Path) -> tuple[list[int], list[float]]:
         field_ = "err_bytes" if self._name == rundir.ERR else "out_bytes"
-        sizes, times = [], []
+        sizes: list[int] = []
+        times: list[float] = []
         for sample in reading.read_lines(folder / rundir.TELEMETRY, TELEMETRY_MAX):
             if (
                 sample.get(field_) is not None

@@ -101,7 +101,7 @@ class Tables:
         if not name or _CELL.match(name) or not (match or not value):
             return False
         indented = len(cells[1]) - len(cells[1].lstrip()) > 1
-        if not value:
+        if match is None:
             self._section = name if name.endswith("/") else f"{name}/"
         else:
             prefix = self._section if indented else ""
@@ -161,14 +161,14 @@ class Tables:
         line, numbers, kept = Line(form="columns", words=self._title), 0, []
         for name, cell in zip(names, cells, strict=True):
             match, pair = _CELL.match(cell.strip()), _PAIR.match(cell.strip())
-            if not match and not pair:
+            if pair:
+                value, unit = float(pair[1]), ""
+            elif match:
+                value, unit = float(match["number"].replace(",", "")), match["unit"] or ""
+            else:
                 kept.append(cell if re.fullmatch(r"[^\W\d][\w.-]*", cell) else "")
                 continue
             numbers += 1
-            value, unit = (
-                float(pair[1] if pair else match["number"].replace(",", "")),
-                "" if pair else match["unit"] or "",
-            )
             kind = words.axis(name)
             if kind == "epoch":
                 line.epoch = value

@@ -13,8 +13,9 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from stoker.base.errors import InvalidSpec, NotFound, StateError, StokerError, TargetError
 from stoker.base.state import State
@@ -348,7 +349,7 @@ class Pulling:
         with self._turn:
             self._events.close()
 
-    def _all(self) -> Iterator[dict]:
+    def _all(self) -> Generator[dict]:
         try:
             yield from self._pull()
         except StokerError as e:
@@ -387,7 +388,7 @@ class Pulling:
     def _receive(self, missing: list[dict], ground: Ground) -> Iterator[dict]:
         """Each file; a stream that breaks is continued, for a while."""
         whole, told_at, since = sum(file["size"] for file in missing), 0.0, time.monotonic()
-        came: dict[str, int] = {}
+        came: dict[str, Any] = {}  # path -> what `receive` said last, its size when it is there
         while missing and not self._closed.is_set():
             wanted = [(file["path"], outputs.offset_of(file, ground)) for file in missing]
             sending = self._sending = fetching.Sending(self._target, self._run, wanted)

@@ -30,7 +30,7 @@ def files(run: Run, target: Target) -> tuple[list[dict], str]:
             hint=f"stoker show {present.typed_ref(run.name)}",
         )
     folder = RunFolder.ask(target.backend, run.id, [("made", run.created_at, None)])
-    if folder.seen.phase == "absent":
+    if folder.seen is not None and folder.seen.phase == "absent":
         raise NotFound(
             f"The folder of {run.name} is missing on {run.target}.",
             hint=f"stoker show {present.typed_ref(run.name)}",
@@ -58,7 +58,8 @@ class Sending:
             self._begin()
         data = b""
         with contextlib.suppress(OSError, ValueError):  # closed under our hands
-            data = b"" if self._closed else self._stream.stdout.read(PIECE)
+            stream = self._stream
+            data = b"" if self._closed or stream is None else stream.stdout.read(PIECE)
         if data:
             return data
         if not self._closed:
@@ -75,9 +76,12 @@ class Sending:
 
     def _check(self) -> None:
         """Raises TargetError unless the stream ended as it should."""
-        code = self._stream.wait(END_S)
+        stream = self._stream
+        if stream is None:
+            return
+        code = stream.wait(END_S)
         if code != 0:
-            said = self._stream.stderr_tail().strip().splitlines()
+            said = stream.stderr_tail().strip().splitlines()
             raise TargetError(
                 f"The files of {self._run.name} could not be read completely: "
                 f"{said[-1] if said else f'exit code {code}'}."

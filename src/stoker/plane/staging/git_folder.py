@@ -9,6 +9,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 # The user is about to run this code, so a repository of another owner is no surprise;
 # a file watcher would outlive us.
@@ -19,14 +20,14 @@ _SAFE = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "core.quo
 class Asked:
     """A running git command; several may run at once. `answer` returns its output."""
 
-    child: subprocess.Popen
+    child: subprocess.Popen[bytes]
     out: bytes = b""
     cut: str = ""  # why the answer is not whole: "time" or "size"
 
     def answer(self, deadline: float, cap: int | None = None) -> bytes:
         """Standard output, until `deadline` (time.monotonic) and at most `cap` bytes; then git is killed
         and `cut` has the reason."""
-        pipe = self.child.stdout
+        pipe = self._pipe()
         with selectors.DefaultSelector() as ready:
             ready.register(pipe, selectors.EVENT_READ)
             parts, size = [], 0
@@ -51,8 +52,12 @@ class Asked:
         """True if git succeeded and the output is complete."""
         return not self.cut and self.child.returncode == 0
 
+    def _pipe(self) -> IO[bytes]:
+        assert self.child.stdout is not None  # `ask` wants it
+        return self.child.stdout
+
     def _end(self) -> None:
-        self.child.stdout.close()
+        self._pipe().close()
         if self.cut:
             try:
                 os.killpg(self.child.pid, signal.SIGKILL)

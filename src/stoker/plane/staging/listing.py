@@ -9,12 +9,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from stoker.base.config import home
 from stoker.base.errors import Denied, InvalidSpec
 from stoker.base.reading import JUNK, is_environment
 from stoker.plane.staging import git_folder
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 IGNORE_FILE = ".stokerignore"
 _GIT_TIME_S = 60.0
@@ -135,9 +138,9 @@ def _is_junk(path: str) -> bool:
 
 def _start(folder: Path, *options: str) -> tuple[git_folder.Asked, IO[bytes]]:
     said = tempfile.TemporaryFile()  # noqa: SIM115 - _whole reads and closes it
-    return git_folder.ask(
-        folder, "ls-files", "-z", "--exclude-standard", *options, stderr=said.fileno()
-    ), said
+    asked = git_folder.ask(folder, "ls-files", "-z", "--exclude-standard", *options, stderr=said.fileno())
+    assert asked is not None  # git has said that this is a repository
+    return asked, said
 
 
 def _whole(folder: Path, asked: git_folder.Asked, said: IO[bytes]) -> list[str]:
@@ -198,7 +201,7 @@ def _by_walk(folder: Path) -> Listing:
 
 @dataclass(frozen=True)
 class _Ignore:
-    spec: object  # a pathspec.GitIgnoreSpec
+    spec: GitIgnoreSpec
     reincludes: bool  # a line with "!" may bring back what git ignores
 
 

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 from stoker.base import rundir
 from stoker.base.errors import NotFound, StateError, TargetError
@@ -427,7 +428,7 @@ def _plain_parents(folder: Path, path: str) -> bool:
     return True
 
 
-def _feed(digest: object, f: object, count: int) -> None:
+def _feed(digest: hashlib._Hash, f: BinaryIO, count: int) -> None:
     """Put the first `count` bytes of a file into a checksum; it stands behind them then."""
     while count > 0 and (data := f.read(min(PIECE, count))):
         digest.update(data)

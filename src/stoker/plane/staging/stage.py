@@ -57,6 +57,7 @@ def resolve(command: Sequence[str], folder: Path, env: dict[str, str]) -> Resolv
     reading = commands.read(command, folder, env)
     read = source.load(reading.script) if reading.script else None
     torch_line = _torch_line(read)
+    script_name = reading.script.name if reading.script else ""
     compiles = reading.script if read and read.problem else None
     reading, answer = commands.settle(
         reading,
@@ -70,16 +71,16 @@ def resolve(command: Sequence[str], folder: Path, env: dict[str, str]) -> Resolv
     if isinstance(answer, python.Silence):
         warnings.append(f"{reading.interpreter} did not list its installed packages ({answer.why}).")
     if isinstance(answer, python.Answer) and torch_line and "torch" in answer.missing:
-        if not (read.installs or read.changes_path):
-            raise _no_torch(reading, torch_line, folder, env)
+        if not (read and (read.installs or read.changes_path)):
+            raise _no_torch(reading, script_name, torch_line, folder, env)
         warnings.append(
-            f"{reading.interpreter} has no torch now, but line {torch_line} of {reading.script.name} "
+            f"{reading.interpreter} has no torch now, but line {torch_line} of {script_name} "
             "imports torch."
         )
     if isinstance(answer, python.Answer) and compiles and answer.syntax:
         version = ".".join(map(str, answer.version[:2]))
         warnings.append(
-            f"{reading.script.name}, line {answer.syntax[0]}: syntax error in Python {version} "
+            f"{script_name}, line {answer.syntax[0]}: syntax error in Python {version} "
             f"({answer.syntax[1]})."
         )
     return Resolved(list(reading.argv), reading.script, reading.interpreter, warnings)
@@ -92,10 +93,12 @@ def _torch_line(read: source.Source | None) -> int:
     return next((i.line for i in read.imports if i.top == "torch" and i.kind == "always"), 0)
 
 
-def _no_torch(reading: commands.Reading, line: int, folder: Path, env: dict[str, str]) -> InvalidSpec:
-    message = f"{reading.script.name} imports torch (line {line}), but {reading.interpreter} has no torch."
-    for name in (".venv", "venv", "env"):
-        beside = folder / name / "bin" / "python"
+def _no_torch(
+    reading: commands.Reading, name: str, line: int, folder: Path, env: dict[str, str]
+) -> InvalidSpec:
+    message = f"{name} imports torch (line {line}), but {reading.interpreter} has no torch."
+    for each in (".venv", "venv", "env"):
+        beside = folder / each / "bin" / "python"
         if not beside.exists() or str(beside) == reading.interpreter:
             continue
         answer = python.ask(str(beside), folder, env, modules=["torch"], timeout_s=TORCH_TIMEOUT_S)
@@ -103,7 +106,7 @@ def _no_torch(reading: commands.Reading, line: int, folder: Path, env: dict[str,
             return InvalidSpec(
                 message,
                 hint=(
-                    f"The environment {name} in this folder has torch: source {name}/bin/activate, then "
+                    f"The environment {each} in this folder has torch: source {each}/bin/activate, then "
                     "try again."
                 ),
             )

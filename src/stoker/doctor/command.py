@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from stoker.base.errors import Denied, InvalidSpec
 from stoker.base.near import near
@@ -97,7 +98,7 @@ def settle(
     modules: Sequence[str] = (),
     compiles: Path | None = None,
     timeout_s: float = python.ASK_TIMEOUT_S,
-    **more: object,
+    **more: Any,
 ) -> tuple[Reading, Asked]:
     """The reading with a real interpreter in place of a shim, and the answer about `modules`,
     from one process.
@@ -131,7 +132,7 @@ def settle(
                 "Pythons."
             ),
         )
-    found = answer.executable or reading.interpreter
+    found = (answer.executable if answer else "") or reading.interpreter
     argv = tuple(found if n == 0 and word in reading.shims else word for n, word in enumerate(reading.argv))
     return replace(reading, argv=argv, interpreter=found, shims=()), answer
 
@@ -159,10 +160,10 @@ def _python_command(command: Sequence[str], folder: Path, env: dict[str, str]) -
     the interpreter made absolute."""
     first = command[0]
     if "/" in first:
-        found, shims, warnings = _absolute(first, folder), (), []
+        found = _absolute(first, folder)
         _check_executable(first, Path(found), folder)
-        if _is_shim(found):
-            shims = (found,)
+        shims: tuple[str, ...] = (found,) if _is_shim(found) else ()
+        warnings: list[str] = []
     else:
         names = (first, "python3") if first == "python" else (first,)
         found, shims, warnings = _find_python(names, folder, env)

@@ -61,7 +61,7 @@ class Program:
     @cached_property
     def aliases(self) -> dict[str, str]:
         """Imported name -> what it is called where it comes from."""
-        found = {}
+        found: dict[str, str] = {}
         for node in self.nodes:
             if isinstance(node, ast.Import):
                 found |= {
@@ -153,7 +153,7 @@ class Program:
         args = _parameter(scope, node.id)
         if here:
             found, sure = self._before(node, scope, here)
-            return found if sure or args is None else [*found, args]
+            return [*found] if sure or args is None else [*found, args]
         if args is not None:
             return [args]
         while not isinstance(scope, ast.Module):
@@ -219,9 +219,9 @@ class Program:
         elif isinstance(node, ast.NamedExpr):
             yield from self.origins(node.value, depth - 1)
         elif isinstance(node, ast.Name):
-            reached = self.reaching(node)
+            held = self.reaching(node)
             yield from (
-                (o for b in reached for o in self._bound(b, node, depth - 1)) if reached else (UNKNOWN,)
+                (o for b in held for o in self._bound(b, node, depth - 1)) if held else (UNKNOWN,)
             )
         elif isinstance(node, ast.Attribute):
             owner = self.owner(node)
@@ -450,7 +450,7 @@ def _unpacked(
             yield element, UNKNOWN if starred else value, None if value is UNKNOWN or starred else n, False
 
 
-def _parameters(function: ast.AST) -> Sequence[ast.arg]:
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> Sequence[ast.arg]:
     return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
 
 

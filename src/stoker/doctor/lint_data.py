@@ -76,9 +76,10 @@ def _only_with_hardware(training: Training, star: ast.expr) -> bool:
     if not isinstance(star, ast.Name):
         return False
     base = program.origins(star)
-    if not base or not all(_keys(o) is not None for o in base):
+    keys = [found for o in base if (found := _keys(o)) is not None]
+    if not base or len(keys) < len(base):
         return False
-    if any(k in _keys(o) for o in base for k in _ORDERS):
+    if any(k in found for found in keys for k in _ORDERS):
         return len(base) == 2 and _differs_by_hardware(training, star, base)
     scope = program.scope(star)
     under_hardware = False
@@ -121,9 +122,10 @@ def _keys(node: ast.expr | None) -> set[object] | None:
         and all(k.arg for k in node.keywords)
     ):
         return {k.arg for k in node.keywords}
-    if not isinstance(node, ast.Dict) or not all(isinstance(k, ast.Constant) for k in node.keys):
+    if not isinstance(node, ast.Dict):
         return None
-    return {k.value for k in node.keys}
+    keys = [k for k in node.keys if isinstance(k, ast.Constant)]
+    return {k.value for k in keys} if len(keys) == len(node.keys) else None
 
 
 def _later_keys(training: Training, name: str, scope: ast.AST) -> Iterator[tuple[ast.AST, object]]:
@@ -227,14 +229,14 @@ def _chain(training: Training, node: ast.expr, depth: int = 12) -> list[tuple[st
     found: list[tuple[str, ast.Call]] = []
     for _ in range(depth):
         made = training.program.origins(node)
-        node = made[0] if len(made) == 1 else None
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        only = made[0] if len(made) == 1 else None
+        if not isinstance(only, ast.Call) or not isinstance(only.func, ast.Attribute):
             return []
-        name = training.program.name(node.func)
+        name = training.program.name(only.func)
         if name.startswith(("tensorflow.data.", "tensorflow_datasets.")):
             return found[::-1]
-        found.append((node.func.attr, node))
-        node = node.func.value
+        found.append((only.func.attr, only))
+        node = only.func.value
     return []
 
 

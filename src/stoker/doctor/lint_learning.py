@@ -49,7 +49,9 @@ def no_zero_grad(training: Training) -> Iterator[ast.AST]:
         yield from (c for e, c in steps if _cleared_just_before(training, c))
 
 
-def _is_torch_optimizer(training: Training, node: ast.expr) -> bool:
+def _is_torch_optimizer(training: Training, node: ast.expr | None) -> bool:
+    if node is None:
+        return False
     names = [
         training.program.name(o.func) if isinstance(o, ast.Call) else ""
         for o in training.program.origins(node)
@@ -62,21 +64,22 @@ def _cleared_just_before(training: Training, step: ast.Call) -> bool:
     statement = training.program.statement(step)
     block = _block(training, statement)
     at = block.index(statement) if statement in block else 0
-    if (
-        at < 2
-        or not isinstance(block[at - 1], ast.Expr)
-        or not isinstance(block[at - 2], ast.Expr)
-        or step.args
-    ):
+    if at < 2 or step.args:
         return False
-    clear, back = block[at - 1].value, block[at - 2].value
-    clears = (
+    first, second = block[at - 1], block[at - 2]
+    if not isinstance(first, ast.Expr) or not isinstance(second, ast.Expr):
+        return False
+    clear, back = first.value, second.value
+    if not (
         isinstance(clear, ast.Call)
         and isinstance(clear.func, ast.Attribute)
         and clear.func.attr == "zero_grad"
-    )
+    ):
+        return False
     return (
-        clears and training.goes_back(back) and ast.unparse(clear.func.value) == ast.unparse(step.func.value)
+        training.goes_back(back)
+        and isinstance(step.func, ast.Attribute)
+        and ast.unparse(clear.func.value) == ast.unparse(step.func.value)
     )
 
 
@@ -99,7 +102,8 @@ def accumulation_undivided(training: Training) -> Iterator[ast.AST]:
             if isinstance(c.func, ast.Attribute) and c.func.attr == "zero_grad"
         ]
         backs = [(e, c) for e, c in training.calls(loop) if training.goes_back(c)]
-        optimizers = [o for _, c in steps for o in program.origins(training.steps(c))]
+        stepped = [optimizer for _, c in steps if (optimizer := training.steps(c)) is not None]
+        optimizers = [o for each in stepped for o in program.origins(each)]
         if len(backs) != 1 or not backs[0][0].each or not clears or any(e.inner for e in clears) or any(
                 not isinstance(o, ast.Call) or _ADAPTIVE.search(program.name(o.func)) for o in optimizers):
             continue
@@ -218,18 +222,21 @@ def _counted_in_epochs(training: Training, made: ast.Call, epochs: ast.AST) -> b
         size, gamma = _number(training, keyword(made, "step_size", 1)), keyword(made, "gamma", 2)
         factor = 0.1 if gamma is None else _number(training, gamma)
         return (
-            None not in (size, count, factor)
+            size is not None
+            and count is not None
+            and factor is not None
             and 0 < size <= count / 2
             and 0 < factor < 1
             and factor ** (1000 / size) < 1e-3
         )
     if kind == "MultiStepLR":
         listed = program.origins(made.args[1] if len(made.args) > 1 else keyword(made, "milestones") or made)
-        marks = [_number(training, e) for o in listed if isinstance(o, ast.List | ast.Tuple) for e in o.elts]
+        elements = [e for o in listed if isinstance(o, ast.List | ast.Tuple) for e in o.elts]
+        marks = [mark for e in elements if (mark := _number(training, e)) is not None]
         return (
             len(listed) == 1
             and len(marks) > 1
-            and None not in marks
+            and len(marks) == len(elements)
             and count is not None
             and count / 4 <= max(marks) < count
         )
@@ -284,6 +291,7 @@ def scheduler_order(training: Training) -> Iterator[ast.AST]:
                 if (
                     event.each
                     and not event.inner
+                    and isinstance(call, ast.Call)
                     and training.scheduler(call) is not None
                     and not call.args
                     and not call.keywords
@@ -345,13 +353,15 @@ def evaluation_mode(training: Training) -> Iterator[ast.AST]:
             yield loop
 
 
-def _evaluations(training: Training) -> Iterator[tuple[ast.For, ast.Call]]:
+def _evaluations(training: Training) -> Iterator[tuple[ast.For | ast.AsyncFor, ast.Call]]:
     """(loop, how its network was made) of each loop that evaluates a network which another loop trains."""
     program = training.program
     if not training.step_loops:
         return
     for loop in program.loops:
-        if not training.loaders(loop) or program.within(loop, _none_or(training, loop)):
+        if isinstance(loop, ast.While) or not training.loaders(loop):
+            continue
+        if program.within(loop, _none_or(training, loop)):
             continue
         calls = [c for e, c in training.calls(loop) if not e.no_grad]
         reads = any(isinstance(c.func, ast.Attribute) and c.func.attr in _READS_OUT for c in calls)
@@ -380,7 +390,7 @@ def _evaluations(training: Training) -> Iterator[tuple[ast.For, ast.Call]]:
             yield loop, made
 
 
-def _none_or(training: Training, loop: ast.AST) -> ast.AST:
+def _none_or(training: Training, loop: ast.For | ast.AsyncFor) -> ast.AST:
     """A step loop that the loop stands in: what happens there may be part of a step.
     The loop's own target where there is none."""
     return next((s for s in training.step_loops if training.program.within(loop, s)), loop.target)

@@ -151,8 +151,9 @@ def _is_kept(training: Training, loop: ast.AST, event: Event, target: ast.expr, 
     or an empty list."""
     program = training.program
     if isinstance(target, ast.Name):
-        bound = program.reaching(target)
-        if not all(isinstance(b, Binding) for b in bound) or (is_list and any(b.adds for b in bound)):
+        held = program.reaching(target)
+        bound = [b for b in held if isinstance(b, Binding)]
+        if len(bound) < len(held) or (is_list and any(b.adds for b in bound)):
             return False
         if (
             event.path
@@ -186,7 +187,7 @@ def _empty(training: Training, node: ast.expr | None, is_list: bool) -> bool:
 
 def _zero_of_tuple(bound: Binding, is_list: bool) -> bool:
     """`total, count = 0, 0`"""
-    if not isinstance(bound.value, ast.Tuple) or bound.index >= len(bound.value.elts):
+    if bound.index is None or not isinstance(bound.value, ast.Tuple) or bound.index >= len(bound.value.elts):
         return False
     node = bound.value.elts[bound.index]
     return isinstance(node, ast.List) and not node.elts if is_list else isinstance(node, ast.Constant)
@@ -217,10 +218,13 @@ def _carries(
             training, node.right, losses, depth - 1
         )
     if isinstance(node, ast.Call):
-        keeps = isinstance(node.func, ast.Attribute) and node.func.attr in _KEEPS_GRAPH
-        return (keeps and _carries(training, node.func.value, losses, depth - 1)) or _returns_graph(
-            training, node, None, losses, depth
+        method = node.func
+        keeps = (
+            isinstance(method, ast.Attribute)
+            and method.attr in _KEEPS_GRAPH
+            and _carries(training, method.value, losses, depth - 1)
         )
+        return keeps or _returns_graph(training, node, None, losses, depth)
     return False
 
 
@@ -287,7 +291,7 @@ def may_use_accelerator(training: Training) -> bool:
 def _code(training: Training) -> str:
     """What the file says, without its comments and docstrings."""
     return " ".join(
-        n.attr if isinstance(n, ast.Attribute) else n.id if isinstance(n, ast.Name) else n.value
+        n.attr if isinstance(n, ast.Attribute) else n.id if isinstance(n, ast.Name) else str(n.value)
         for n in training.program.nodes
         if isinstance(n, ast.Attribute | ast.Name)
         or (
@@ -352,6 +356,7 @@ def cpu_round_trip(training: Training) -> Iterator[ast.AST]:
         for event, call in training.calls(loop):
             if (
                 event.each
+                and isinstance(call.func, ast.Attribute)
                 and _goes_to_device(training, call)
                 and _comes_from_cpu(training, call.func.value, loop)
             ):
@@ -401,7 +406,7 @@ def _comes_from_cpu(training: Training, node: ast.expr, loop: ast.AST, depth: in
         value = bound.value
         if isinstance(value, ast.Call) and value.args and dotted(value.args[0]) == node.id:
             value = value.args[0]  # x = f(x)
-        return _comes_from_cpu(training, value, loop, depth - 1)
+        return value is not None and _comes_from_cpu(training, value, loop, depth - 1)
     return False
 
 

@@ -12,6 +12,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from stoker.doctor import lint_data, lint_learning, lint_speed, machine
 from stoker.doctor.finding import Finding
@@ -33,7 +34,7 @@ class Lint:
     level: str
     why: str
     do: str
-    rule: Callable[..., Iterator[ast.AST]]
+    rule: Callable[..., Iterator[Any]]  # of nodes that have a line
 
 
 LINTS = {

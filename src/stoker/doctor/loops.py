@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from stoker.doctor.flow import UNKNOWN, Function, Loop, Program, keyword
+from stoker.doctor.flow import UNKNOWN, Binding, Function, Loop, Program, keyword
 from stoker.doctor.reader import dotted
 from stoker.doctor.source import is_main_test
 
@@ -99,8 +99,8 @@ class Training:
             f
             for f in self.program.functions
             if f.name == "training_step"
-            and isinstance(self.program.scope(f), ast.ClassDef)
-            and self.inherits(self.program.scope(f), _LIGHTNING)
+            and isinstance(owner := self.program.scope(f), ast.ClassDef)
+            and self.inherits(owner, _LIGHTNING)
         ]
 
     def _counts_epochs(self, loop: ast.AST) -> bool:
@@ -122,7 +122,7 @@ class Training:
             head = [loop.test] if isinstance(loop, ast.While) else []
             for node in head:
                 walk.visit(node, Event(node))
-            walk.block(loop.body, Event(loop))
+            walk.block(list(getattr(loop, "body", ())), Event(loop))
             self._events[loop] = walk.found
         return self._events[loop]
 
@@ -162,13 +162,13 @@ class Training:
         name = self.program.name(call.func)
         if name.startswith(OPTIM):
             return not name.startswith((SCHEDULER, "torch.optim.swa_utils"))
-        given = [
-            n
+        given = {
+            n.func.attr
             for a in call.args[:1]
             for n in ast.walk(a)
             if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
-        ]
-        return any(n.func.attr in ("parameters", "named_parameters") for n in given) and "clip" not in name
+        }
+        return not given.isdisjoint(("parameters", "named_parameters")) and "clip" not in name
 
     def scheduler(self, node: ast.AST) -> ast.Call | None:
         """The torch scheduler (as it is made) that a call steps without arguments of its own;
@@ -180,21 +180,25 @@ class Training:
         ):
             return None
         made = self.program.origins(node.func.value)
-        sure = (
-            len(made) == 1
-            and isinstance(made[0], ast.Call)
-            and self.program.name(made[0].func).startswith(SCHEDULER)
-        )
-        return made[0] if sure else None
+        only = made[0] if len(made) == 1 else None
+        if isinstance(only, ast.Call) and self.program.name(only.func).startswith(SCHEDULER):
+            return only
+        return None
 
     def goes_back(self, node: ast.AST) -> bool:
         """True for a call of backward() that is torch's."""
-        method = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
-        return method in ("backward", "manual_backward") and not self.program.reached(node)
+        return (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("backward", "manual_backward")
+            and not self.program.reached(node)
+        )
 
     def loss(self, node: ast.Call) -> ast.expr | None:
         """What a backward() starts from: `loss` of loss.backward(), scaler.scale(loss).backward(),
         accelerator.backward(loss)."""
+        if not isinstance(node.func, ast.Attribute):
+            return None
         value = node.func.value
         if (
             isinstance(value, ast.Call)
@@ -280,17 +284,19 @@ class Training:
             node = node.args[0]
         zipped = node.args if isinstance(node, ast.Call) and dotted(node.func) == "zip" else [node]
         found = [o for n in zipped for o in self._behind_progress(n)]
-        return found if found and all(self.is_loader(o) for o in found) else []
+        loaders = [o for o in found if isinstance(o, ast.Call) and self.is_loader(o)]
+        return loaders if len(loaders) == len(found) else []
 
     def _behind_progress(self, node: ast.expr) -> list[ast.expr | None]:
         found = self.program.origins(node)
         only = found[0] if len(found) == 1 else UNKNOWN
-        wrapped = (
+        if (
             isinstance(only, ast.Call)
             and only.args
             and self.program.name(only.func).rsplit(".", 1)[-1] in _WRAPPERS
-        )
-        return self.program.origins(only.args[0]) if wrapped else found
+        ):
+            return self.program.origins(only.args[0])
+        return found
 
     def without_gradient(self, node: ast.AST, depth: int = 3) -> bool:
         """True when a node surely or possibly runs under no_grad:
@@ -383,7 +389,7 @@ class _Walk:
         if isinstance(node.func, ast.Attribute) and node.func.attr == "step":
             closure = [*node.args, *filter(None, [keyword(node, "closure")])]
             reached += [b.node for a in closure if isinstance(a, ast.Name) for b in self.program.reaching(a)
-                        if isinstance(getattr(b, "node", None), Function)]
+                        if isinstance(b, Binding) and isinstance(b.node, Function)]
         if len(at.path) >= CALL_DEPTH or len(reached) != 1 or reached[0] in self.stack:
             return
         function = reached[0]

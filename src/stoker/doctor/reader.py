@@ -122,8 +122,9 @@ class _Context:
 class _Walk:
     def __init__(self, reader: Reader, values: dict[str, str]) -> None:
         self.reader, self.values = reader, values
-        self.aliases = dict(_aliases(reader.source.tree))
-        self.bound = frozenset(_bound(reader.source.tree))
+        tree = reader.source.tree or ast.Module([], [])
+        self.aliases = dict(_aliases(tree))
+        self.bound = frozenset(_bound(tree))
 
     def block(self, body: Sequence[ast.AST], at: _Context) -> None:
         for node in body:
@@ -213,8 +214,8 @@ class _Walk:
             parts = (self._value(node.left), self._value(node.right))
             return os.path.join(*parts) if all(parts) else ""
         if isinstance(node, ast.Call) and self._name(node.func) in _PATH_CALLS:
-            parts = [self._value(a) for a in node.args]
-            return os.path.join(*parts) if parts and all(parts) else ""
+            words = [self._value(a) for a in node.args]
+            return os.path.join(*words) if words and all(words) else ""
         return ""
 
     def _texts(self, node: ast.expr) -> Iterator[str]:

@@ -316,8 +316,10 @@ def submodules(folder: Path) -> Iterator[Finding]:
     top = next(
         (p for p in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(p / ".git")), None
     )
+    if top is None:
+        return
     try:
-        lines = (top / ".gitmodules").read_text("utf-8", "replace").splitlines() if top else []
+        lines = (top / ".gitmodules").read_text("utf-8", "replace").splitlines()
     except OSError:
         return
     for n, line in enumerate(lines, 1):

@@ -113,10 +113,10 @@ def _own_files(source: Source, import_path: Sequence[str]) -> Iterator[Path]:
         for base in import_path:
             yield from _module_files(Path(base), item.module.split("."), item.names)
     for level, module, names in source.relative:
-        base = source.path.parent
+        place = source.path.parent
         for _ in range(level - 1):
-            base = base.parent
-        yield from _module_files(base, module.split(".") if module else [], names)
+            place = place.parent
+        yield from _module_files(place, module.split(".") if module else [], names)
 
 
 def _module_files(base: Path, parts: list[str], names: Sequence[str]) -> Iterator[Path]:
@@ -184,7 +184,7 @@ def forgives(handler: ast.ExceptHandler, kinds: Iterable[str] = _FORGIVING) -> b
     if any(isinstance(n, ast.Raise) and n.exc is None for n in handler.body):
         return False
     names = (
-        [getattr(n, "id", None) or getattr(n, "attr", "") for n in ast.walk(handler.type)]
+        [str(getattr(n, "id", None) or getattr(n, "attr", "")) for n in ast.walk(handler.type)]
         if handler.type
         else list(kinds)
     )

@@ -312,7 +312,7 @@ def _kept(view: View, reading: Reading, whole: float, waits: Range) -> Iterator[
         )
     size = (view.samples.get("bytes") or 0) * (view.dataset.get("len") or 0)
     free = view.card.get("memory_free") or view.card.get("memory_bytes")
-    fits = bool(size) and bool(free) and size <= _FREE * free
+    fits = bool(size and free and size <= _FREE * free)
     each = (view.per_sample("cpu_s") or 0) + (view.per_sample("wait_s") or 0)
     if (
         fits
@@ -341,7 +341,7 @@ def _forecast(seconds: float, whole: float) -> Range:
 
 
 _ALONE = "A compiled run cannot resume exactly: use stoker run --resume off."
-_MEASURED = {
+_MEASURED: dict[str, tuple[str, str, dict, str]] = {  # name -> risk, text, settings, cause
     "bf16": (
         "C",
         "Compute in bfloat16 where it is safe (autocast), with results in float32.",

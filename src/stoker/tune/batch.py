@@ -468,19 +468,25 @@ class _Probes:
             point, _ = self._ask(size)  # once more from its beginning
         return point
 
+    def _running(self) -> Trial:
+        """The trial that `_start` began."""
+        assert self._trial is not None
+        return self._trial
+
     def _ask(self, size: int) -> tuple[Point | None, dict]:
         self._over, self._peak = False, 0
         fresh = self._trial is None or size <= self._size
         if fresh:
             self._start(size)
-        else:
-            with open(self._trial.room / SIZES, "a", encoding="utf-8") as f:
+        trial = self._running()
+        if not fresh:
+            with open(trial.room / SIZES, "a", encoding="utf-8") as f:
                 f.write(f"{size}\n")
         heard: dict[str, Any] = {}
         limit = (
             time.monotonic() - self._began + PROBE_S + (START_S if fresh else 0) + 20 * self._expected(size)
         )
-        ended = self._trial.wait(limit, start_s=START_S, until=lambda: self._hear(heard))
+        ended = trial.wait(limit, start_s=START_S, until=lambda: self._hear(heard))
         point = self._point(size, heard, ended)
         if ended is not None or point is None or not point.ok:
             self.end()
@@ -509,7 +515,7 @@ class _Probes:
 
     def _hear(self, heard: dict) -> bool:
         """Read what it says of this size, and watch its memory. True: it is through."""
-        trial = self._trial
+        trial = self._running()
         if look := time.monotonic() - self._looked > LOOK_S:
             self._looked = time.monotonic()
             self._members = trial.members()
@@ -553,7 +559,7 @@ class _Probes:
         return self._how_it_ended(size, ended)
 
     def _hear_rest(self, heard: dict) -> None:
-        for line in _json_lines(self._trial.room / BATCHES)[self._read:]:
+        for line in _json_lines(self._running().room / BATCHES)[self._read:]:
             self._read += 1
             heard.update(line)
 

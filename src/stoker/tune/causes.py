@@ -66,13 +66,14 @@ def find(view: View, reading: Reading) -> tuple[Cause, ...]:
     """All causes, the first that to begin with:
     wrong data, then by the share that is to be won, less for other maths."""
     found = list(_all(view, reading))
-    timed = [c for c in found if c.share is not None and c.share.value >= LEAST]
+    timed = [(c, c.share.value) for c in found if c.share is not None and c.share.value >= LEAST]
     others = [c for c in found if c.share is None]
-    best: dict[str, Cause] = {}
-    for cause in timed:
-        if cause.name not in best or cause.share.value > best[cause.name].share.value:
-            best[cause.name] = cause
-    ranked = sorted(best.values(), key=lambda c: -c.share.value * _OTHER_MATHS.get(c.name, 1.0))
+    best: dict[str, tuple[Cause, float]] = {}
+    for cause, share in timed:
+        if cause.name not in best or share > best[cause.name][1]:
+            best[cause.name] = cause, share
+    largest = sorted(best.values(), key=lambda pair: -pair[1] * _OTHER_MATHS.get(pair[0].name, 1.0))
+    ranked = [cause for cause, _ in largest]
     first = [c for c in others if c.name in _WRONG_DATA and c.measured == "counted"]
     # memory: before what only other maths would win
     counted = [c for c in others if c not in first and c.measured != "read"]

@@ -171,7 +171,7 @@ def helps(ratio: Interval | None) -> bool:
 def winner(raced: Sequence[tuple[Candidate, Result]]) -> tuple[Candidate, Interval] | None:
     """The one to keep: the fastest that is surely faster;
     of nearly equal ones the one of the lower class, then the one that does less."""
-    good = [(c, r.ratio) for c, r in raced if not r.died and helps(r.ratio)]
+    good = [(c, r.ratio) for c, r in raced if not r.died and r.ratio is not None and helps(r.ratio)]
     if not good:
         return None
     best = min(_worth(c, ratio) for c, ratio in good)

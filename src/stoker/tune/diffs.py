@@ -58,7 +58,7 @@ def _without(lines: list[str], line: int, name: str) -> list[str] | None:
         ast.parse("".join(gone))
         return gone
     except SyntaxError:
-        return _with(lines, line, re.match(r"\s*", lines[line - 1])[0] + "pass\n")
+        return _with(lines, line, _indent(lines[line - 1]) + "pass\n")
 
 
 def _seldom(lines: list[str], line: int, name: str) -> list[str] | None:
@@ -67,7 +67,7 @@ def _seldom(lines: list[str], line: int, name: str) -> list[str] | None:
     counter = _counter(lines, line)
     if counter is None or not isinstance(node, ast.Expr | ast.Assign) or node.lineno != line:
         return None
-    indent = re.match(r"\s*", lines[line - 1])[0]
+    indent = _indent(lines[line - 1])
     step = "\t" if indent.endswith("\t") else "    "
     body = [step + text if text.strip() else text for text in lines[line - 1: node.end_lineno]]
     return [
@@ -112,6 +112,10 @@ _CHANGES = {
     "zero_grad": _drop,
     "graph_kept": _detach,
 }
+
+
+def _indent(text: str) -> str:
+    return text[: len(text) - len(text.lstrip())]
 
 
 def _with(lines: list[str], line: int, new: str) -> list[str]:

@@ -258,8 +258,8 @@ def terminal(found: Findings, width: int = 80, colour: bool = False) -> str:
         console.print(legend)
     if found.curve.dots or found.curve.line:
         console.print()
-        for line in _rows(found.curve, min(width, 130)):
-            console.print(line[:width], soft_wrap=True)
+        for row in _rows(found.curve, min(width, 130)):
+            console.print(row[:width], soft_wrap=True)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 

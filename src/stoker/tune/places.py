@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from stoker.doctor.flow import Function, Loop, Program, keyword
 from stoker.doctor.loops import CALL_DEPTH, Training
@@ -68,12 +69,17 @@ class Place:
     runs: frozenset[str] = frozenset()  # the kinds of loops within the functions of this file that it calls
 
 
+def _line(node: ast.AST) -> int:
+    """The line of a statement or expression."""
+    return getattr(node, "lineno", 0)
+
+
 class Sites:
     """One file, asked for the places that rules care about."""
 
     def __init__(self, real: str, one: Source) -> None:
         self.real, self.text = real, one.text
-        self.program = Program(one.tree, one.text)
+        self.program = Program(one.tree or ast.Module([], []), one.text)
         self.training = Training(self.program)
         self.lines = one.text.splitlines()
         self._training: dict[ast.AST, bool] = {}
@@ -83,10 +89,10 @@ class Sites:
             for e in self.training.events(loop)
             if hasattr(e.node, "lineno")
         ]
-        self.in_step = {e.node.lineno for e in loops}
-        self.each_step = {e.node.lineno for e in loops if e.each}
+        self.in_step = {_line(e.node) for e in loops}
+        self.each_step = {_line(e.node) for e in loops if e.each}
         self.seldom = {
-            e.node.lineno for e in loops if any(isinstance(n, ast.Mod) for g in e.guards for n in ast.walk(g))
+            _line(e.node) for e in loops if any(isinstance(n, ast.Mod) for g in e.guards for n in ast.walk(g))
         }
 
     def places(self) -> dict[Spot, Place]:
@@ -105,7 +111,7 @@ class Sites:
             asks = old.asks or isinstance(
                 node, ast.If | ast.While | ast.Assert | ast.IfExp | ast.FormattedValue
             )
-            inside = self._inside(node) if name else frozenset()
+            inside = self._inside(node) if name and isinstance(node, ast.Call) else frozenset()
             found[key] = replace(old, loops=old.loops | self._loops(node), runs=old.runs | inside, asks=asks,
                                  calls=(*old.calls, name) if name else old.calls)
         return found
@@ -116,9 +122,11 @@ class Sites:
             if isinstance(node, Function)
             else next((n for n in self.program.around(node) if isinstance(n, Function)), None)
         )
-        text = self.lines[node.lineno - 1].strip() if node.lineno <= len(self.lines) else ""
-        at = node.lineno
-        step = {"each_step": at in self.each_step, "in_step": at in self.in_step, "seldom": at in self.seldom}
+        at = _line(node)
+        text = self.lines[at - 1].strip() if at <= len(self.lines) else ""
+        step: dict[str, Any] = {
+            "each_step": at in self.each_step, "in_step": at in self.in_step, "seldom": at in self.seldom,
+        }
         if function is None:
             return Place(text, **step)
         trains = self._trains(function)
@@ -232,8 +240,8 @@ class Sites:
         if not _WITHIN_BATCH.search(self.text):
             return None
         for node in self.program.nodes:
-            if self._compares(node) and (node.lineno in self.in_step or self._place(node).forward):
-                return self.real, node.lineno
+            if self._compares(node) and (_line(node) in self.in_step or self._place(node).forward):
+                return self.real, _line(node)
         return None
 
     def _compares(self, node: ast.AST) -> bool:
@@ -252,7 +260,7 @@ class Sites:
         for loop in {o for outer in self.training.outer.values() for o in outer}:
             for event in self.training.events(loop):
                 if any(self._is_data(target, names) for target in self._changed(event.node)):
-                    return self.real, event.node.lineno
+                    return self.real, _line(event.node)
         return None
 
     def _changed(self, node: ast.AST) -> Iterator[ast.expr]:
@@ -294,7 +302,7 @@ class Sites:
         step, or the wish itself."""
         return next(
             (
-                (self.real, n.lineno)
+                (self.real, _line(n))
                 for n in self.program.nodes
                 if self._wishes_digits(n) or self._needs_digits(n)
             ),
@@ -308,17 +316,17 @@ class Sites:
             and node.value.value is False
         ):
             return any(_ASKS_DIGITS.search(ast.unparse(t)) for t in node.targets)
-        called = (
+        return (
             isinstance(node, ast.Call)
             and self.program.name(node.func) == "torch.set_float32_matmul_precision"
+            and [getattr(a, "value", None) for a in node.args] == ["highest"]
         )
-        return called and [getattr(a, "value", None) for a in node.args] == ["highest"]
 
     def _needs_digits(self, node: ast.AST) -> bool:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and self._small(node.right):
             return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub) for n in ast.walk(node.left))
         compares = isinstance(node, ast.Call) and self.program.name(node.func) in _TOLERANT
-        return compares and (node.lineno in self.in_step or self._place(node).forward)
+        return compares and (_line(node) in self.in_step or self._place(node).forward)
 
     def _small(self, node: ast.expr) -> bool:
         """A number of at most 0.01, or twice such a one."""

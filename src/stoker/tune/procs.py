@@ -223,7 +223,7 @@ def _machine() -> tuple[float, float]:
 
 def _threads(pid: int) -> dict[int, tuple[float, float]]:
     """Thread -> (seconds it ran, seconds it stood ready without a core)."""
-    found = {}
+    found: dict[int, tuple[float, float]] = {}
     try:
         names = os.listdir(f"/proc/{pid}/task")
     except OSError:

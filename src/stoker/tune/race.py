@@ -188,7 +188,8 @@ class Race:
 
     def _warm_up(self, lanes: list[_Lane]) -> None:
         """Start them, as many at once as there are cores; each stands still as soon as it is warm."""
-        waiting, warming = list(lanes), []
+        waiting = list(lanes)
+        warming: list[_Lane] = []
         at_once = max(1, min(len(waiting), len(os.sched_getaffinity(0))))
         while waiting or warming:
             while waiting and len(warming) < at_once:
@@ -241,15 +242,14 @@ class Race:
     def _take_out(self, rivals: list[_Lane]) -> None:
         """Those that lost: surely slower than the best one, or surely no gain.
         The last one stays for its number."""
-        known = [lane for lane in rivals if lane.result.ratio]
+        known = [(lane, lane.result.ratio) for lane in rivals if lane.result.ratio]
         if len(known) < 2:
             return
-        best = min(known, key=lambda lane: lane.result.ratio.value)
-        for lane in known:
-            ratio = lane.result.ratio
+        best, fastest = min(known, key=lambda pair: pair[1].value)
+        for lane, ratio in known:
             if lane is not best and (
-                ratio.low > best.result.ratio.high
-                or (ratio.low > OUT_OF_IT and best.result.ratio.high < OUT_OF_IT)
+                ratio.low > fastest.high
+                or (ratio.low > OUT_OF_IT and fastest.high < OUT_OF_IT)
             ):
                 self._say(
                     f"{lane.result.name} is too slow, so the test of this setting ended: "

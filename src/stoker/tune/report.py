@@ -120,8 +120,8 @@ def _stages(found: Findings) -> Table:
         table.add_row(
             WORDS.get(row.name, row.name), number(row.now_ms), f"{row.share:.1%}", after, row.measured
         )
-    whole, after = sum(r.now_ms for r in found.stages), sum(r.after_ms or 0 for r in found.stages)
-    table.add_row("a step", number(whole), "", number(after), "")
+    whole, left = sum(r.now_ms for r in found.stages), sum(r.after_ms or 0 for r in found.stages)
+    table.add_row("a step", number(whole), "", number(left), "")
     if found.floor_ms is not None:
         table.add_row("floor", number(found.floor_ms), "", "", "step with batches from memory")
     if found.residual is not None:

@@ -86,10 +86,11 @@ def _not_disproved(found: Findings, view: View) -> Findings:
     )
     if not fewer:
         return found
-    causes_, actions_ = (
-        tuple(x for x in each if x.name != "too_many_workers") for each in (found.causes, found.actions)
+    return replace(
+        found,
+        causes=tuple(each for each in found.causes if each.name != "too_many_workers"),
+        actions=tuple(each for each in found.actions if each.name != "too_many_workers"),
     )
-    return replace(found, causes=causes_, actions=actions_)
 
 
 def noise(view: View) -> str:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from stoker.base.config import Home
 from stoker.base.units import format_duration
@@ -221,6 +222,7 @@ class Search:
         finally:
             probe.end()
             probe.clear()
+        assert ended is not None  # it was not told to return before the end
         self._log("probe", ended.seconds, ended.how, ended.why)
         # a script that prepares long is not to blame
         self._deadline += max(0.0, (time.monotonic() - before) - seconds - 10.0)
@@ -239,6 +241,11 @@ class Search:
         phase, steps = str(told.get("phase") or ""), told.get("steps")
         what = f"measuring {PHASES.get(phase, phase)}" if phase else str(told.get("text") or "")
         self._say(f"{what}, step {steps:,}" if steps else what)
+
+    def _winner(self) -> tuple[choose.Candidate, Interval]:
+        """The best, where there is one."""
+        assert self._best is not None
+        return self._best
 
     def _race(self, chosen: list[choose.Candidate]) -> None:
         entries = [Entry("unchanged", {}), *(Entry(c.name, self._whole(c)) for c in chosen)]
@@ -259,7 +266,7 @@ class Search:
             self._nothing(outcome, chosen)
 
     def _confirm(self) -> None:
-        candidate, _ = self._best
+        candidate, _ = self._winner()
         seconds = max(CONFIRM_MIN_S, self._left() - self._cost(2))
         self._say(
             f"confirming {', '.join(keep.words(candidate.settings))} in fresh processes, "
@@ -274,17 +281,18 @@ class Search:
         elif result.died:
             self._state(candidate.actions, f"failed: {result.died}")
             self._best = None
-        elif not choose.helps(result.ratio):
+        elif result.ratio is None or not choose.helps(result.ratio):
             self._best = None
             self._not_confirmed(outcome, candidate)
         else:
             self._left_by_hooks(result.applied)
             applied = choose.without(candidate, result.applied.get("left") or ())
-            self._best, self._confirmed = (applied, result.ratio) if applied else None, applied is not None
+            self._best = (applied, result.ratio) if applied else None
+            self._confirmed = applied is not None
 
     def _guard(self) -> None:
         """Class C: only with a passed guard. If it does not pass, the rest is confirmed without it."""
-        candidate, ratio = self._best
+        candidate, ratio = self._winner()
         critical = [a for a in candidate.actions if a.risk == "C"]
         rest = [a for a in candidate.actions if a.risk != "C"]
         without: dict = {}
@@ -294,7 +302,8 @@ class Search:
         for action in critical:
             change = choose.merged(change, action.settings)
         self._confirmed = False  # until it has passed
-        loader = next((each for each in self._report.facts.get("loaders") or () if each.get("train")), {})
+        loaders = self._report.facts.get("loaders") or ()
+        loader: dict = next((each for each in loaders if each.get("train")), {})
         self._announce(
             f"{critical[0].name} changes the arithmetic: checking that the loss does not become worse "
             "(Ctrl-C ends the check)"
@@ -305,7 +314,7 @@ class Search:
             change,
             critical[0].name,
             parent=self._parent,
-            ms=self._report.found.step_ms or 100.0,
+            ms=(self._report.found and self._report.found.step_ms) or 100.0,
             ratio=ratio.value,
             setup_s=self._setup_s(),
             epoch_steps=int(loader.get("len") or 0),
@@ -373,7 +382,8 @@ class Search:
 
     def _warm(self, entries: list[Entry]) -> int:
         """Steps until queues of workers hold no more than they always do, and kept samples are there."""
-        loader = next((each for each in self._report.facts.get("loaders") or () if each.get("train")), {})
+        loaders = self._report.facts.get("loaders") or ()
+        loader: dict = next((each for each in loaders if each.get("train")), {})
         most = 0
         for entry in entries:
             knobs = [{**loader, **each} for each in (entry.settings.get("loaders") or {"": {}}).values()]
@@ -388,7 +398,7 @@ class Search:
         facts = self._report.facts
         settings: dict = {"version": 1, "loaders": {}, **candidate.settings}
         for name, knobs in settings["loaders"].items():
-            known = next((each for each in facts.get("loaders") or () if each.get("id") == name), {})
+            known: dict = next((each for each in facts.get("loaders") or () if each.get("id") == name), {})
             if known.get("signature"):
                 settings["loaders"][name] = {**knobs, "signature": known["signature"]}
         if facts.get("shapes"):
@@ -422,7 +432,7 @@ class Search:
     # -- what becomes of actions
     # --------------------------------------------------------------------------------------
 
-    def _change(self, names: Collection[str], **changes: object) -> None:
+    def _change(self, names: Collection[str], **changes: Any) -> None:
         found = self._report.found
         if found:
             self._report.found = replace(
@@ -551,7 +561,8 @@ class Search:
             ):
                 report.notes.append("The settings kept earlier no longer help, so Stoker deleted them.")
         if report.found:
-            total = report.total and Range(report.total.value, report.total.low, report.total.high)
+            told = report.total
+            total = Range(told.value, told.low, told.high) if told else None
             found = replace(
                 report.found,
                 kept=report.kept,
@@ -562,7 +573,7 @@ class Search:
             report.found = rules.told_again(found, self._judged(report.facts), report.card)
 
     def _keep(self) -> None:
-        report, (candidate, ratio) = self._report, self._best
+        report, (candidate, ratio) = self._report, self._winner()
         report.settings, report.total, report.forecast = self._whole(candidate), ratio, candidate.forecast
         report.kept = tuple(keep.words(report.settings))
         fast = (

@@ -235,10 +235,10 @@ class _Judge:
         if (
             self.view.ratio("fused") is None
             and optimizers
-            and (share := self.view.clock_share("optimizer"))
-            and share < NOTHING
+            and (part := self.view.clock_share("optimizer"))
+            and part < NOTHING
         ):
-            return Tip("optimizer", "NO EFFECT", f"The optimizer takes {share:.1%} of the step.", 0.0)
+            return Tip("optimizer", "NO EFFECT", f"The optimizer takes {part:.1%} of the step.", 0.0)
         return self._measured("optimizer", self.view.computed("fused"), "A fused optimizer")
 
     def syncs(self) -> Tip:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -101,14 +102,14 @@ def overrides(model: object, name: str) -> bool:
     return callable(getattr(model, name, None))
 
 
-def call_with(function: object, *values: object) -> object:
+def call_with(function: Callable[..., Any], *values: object) -> Any:
     """Call the function with as many of the values as it accepts."""
     plain = getattr(function, "__func__", function)
     return function(*values[:_places(plain) - (plain is not function)])
 
 
 @functools.cache
-def _places(function: object) -> int:
+def _places(function: Callable[..., Any]) -> int:
     """How many arguments by position it takes."""
     parameters = inspect.signature(function).parameters.values()
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
@@ -126,7 +127,7 @@ def loader_of(source: object, *names: str) -> Iterable | None:
     return None
 
 
-def only_loader(loaders: object, use: str = "evaluate") -> Iterable | None:
+def only_loader(loaders: Any, use: str = "evaluate") -> Iterable | None:
     """The loader, also from a list or dict with a single loader. Raises InvalidSpec for several loaders."""
     several = list(loaders.values()) if isinstance(loaders, dict) else loaders
     if isinstance(several, list | tuple) and several and hasattr(several[0], "dataset"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -116,12 +117,12 @@ class Plan:
     log: list[str] = field(default_factory=list)
 
 
-def plan(given: dict[str, object]) -> Plan:
+def plan(given: dict[str, Any]) -> Plan:
     """Arguments read: max_epochs, max_steps, precision, accumulate_grad_batches, gradient_clip_val, gpus,
     devices, accelerator, num_nodes, strategy, check_val_every_n_epoch, limit_train_batches,
     limit_val_batches, limit_test_batches, fast_dev_run, callbacks, early_stop_callback, logger, and their old
     names. Raises InvalidSpec, which names the argument."""
-    words = {
+    words: dict[str, Any] = {
         RENAMED.get(name, name): float(value) if name.endswith("_percent_check") else value
         for name, value in given.items()
     }
@@ -201,7 +202,7 @@ def _refuse_not_followed(words: dict[str, object]) -> None:
             )
 
 
-def _limit(value: object, name: str) -> int | float | None:
+def _limit(value: Any, name: str) -> int | float | None:
     """A number of batches, or a share of them; None for all."""
     if value is None or (isinstance(value, float) and value == 1.0):
         return None

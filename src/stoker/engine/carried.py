@@ -13,6 +13,7 @@ import linecache
 import random
 from collections import deque
 from types import FrameType
+from typing import Any
 
 import numpy
 import torch
@@ -143,7 +144,7 @@ def _loop_at(frame: FrameType) -> ast.For | None:
         [
             n
             for n in ast.walk(tree)
-            if isinstance(n, ast.For) and n.lineno <= frame.f_lineno <= n.iter.end_lineno
+            if isinstance(n, ast.For) and n.lineno <= frame.f_lineno <= (n.iter.end_lineno or n.lineno)
         ]
         if tree
         else []
@@ -195,8 +196,13 @@ def _changed(loop: ast.For) -> set[str]:
     made = {n.id for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     names = set()
     for node in ast.walk(loop):
-        if isinstance(node, ast.Call) and _method(node) in CHANGES and isinstance(node.func.value, ast.Name):
-            names.add(node.func.value.id)
+        method = node.func if isinstance(node, ast.Call) else None
+        if not isinstance(method, ast.Attribute) or method.attr not in CHANGES:
+            holder = None
+        else:
+            holder = method.value
+        if isinstance(holder, ast.Name):
+            names.add(holder.id)
         if (
             isinstance(node, ast.Subscript)
             and isinstance(node.ctx, ast.Store)
@@ -273,12 +279,12 @@ class _Reader(ast.NodeVisitor):
     def visit_Lambda(self, node: ast.Lambda) -> None:
         self.visit(node.body)
 
-    def visit_ListComp(self, node: ast.AST) -> None:
+    def visit_ListComp(self, node: Any) -> None:
         self._comprehension(node)
 
     visit_SetComp = visit_GeneratorExp = visit_DictComp = visit_ListComp
 
-    def _comprehension(self, node: ast.AST) -> None:
+    def _comprehension(self, node: Any) -> None:
         inside = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
         for n in ast.walk(node):
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id not in inside:

@@ -148,7 +148,7 @@ def fault(folder: Path) -> str | None:
 def newest(root: Path) -> tuple[Saved | None, list[str]]:
     """Read the newest complete checkpoint. Returns it,
     and a sentence for each damaged checkpoint that was skipped."""
-    skipped = []
+    skipped: list[str] = []
     _put_back_replaced(root)
     for folder in _folders(root):
         why = fault(folder)

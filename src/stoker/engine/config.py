@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from stoker.engine.errors import InvalidSpec
 
@@ -94,7 +95,7 @@ class Config:
         return tuple(dict.fromkeys(sink for sink in named if sink is not None))
 
 
-def config(given: dict[str, object]) -> Config:
+def config(given: dict[str, Any]) -> Config:
     """The `Config` of these keyword arguments.
     Raises InvalidSpec for an unknown argument; the message lists the known arguments."""
     names = [field.name for field in dataclasses.fields(Config)]
@@ -116,7 +117,8 @@ def every(text: str) -> Every:
         text,
         'a duration such as "30s", "5min", "200step" or "1ep"',
     )
-    return Every(**{unit: number if unit == "seconds" else int(number)})
+    length: dict[str, Any] = {unit: number if unit == "seconds" else int(number)}
+    return Every(**length)
 
 
 def _need(good: bool, name: str, value: object, wanted: str) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -32,7 +33,7 @@ class World:
     def same_everywhere(self, tensors: list[torch.Tensor]) -> None:
         """Give every rank the values of rank 0, in place."""
 
-    def share(self, body: object) -> object:
+    def share(self, body: Any) -> Any:
         """Rank 0's JSON value, on every rank."""
         return body
 
@@ -70,7 +71,7 @@ class Ranks(World):
             dist.broadcast(flat, 0)
             _spread(flat, group)
 
-    def share(self, body: object) -> object:
+    def share(self, body: Any) -> Any:
         text = json.dumps(body).encode() if self.rank == 0 else b""
         return json.loads(self.gather(text)[0])
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from types import FrameType
+from typing import Any, cast
 
 
 class Signals:
@@ -17,7 +18,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.wanted: int = 0  # the signal that came
-        self._before: dict[int, object] = {}
+        self._before: dict[int, Any] = {}  # as signal.getsignal gave them
 
     def watch(self) -> None:
         """Install handlers for signals that have their default handlers.
@@ -53,7 +54,7 @@ class Exit:
 
     def __init__(self) -> None:
         self.code: object = 0
-        self._real: object = None
+        self._real: Any = None
 
     def watch(self) -> None:
         """Wrap sys.exit. Has no effect when called twice."""
@@ -61,11 +62,11 @@ class Exit:
             return
         self._real = sys.exit
 
-        def exit_and_remember(code: object = None, /) -> None:
+        def exit_and_remember(code: Any = None, /) -> Any:
             self.code = code
             self._real(code)
 
-        sys.exit = exit_and_remember
+        sys.exit = cast("Any", exit_and_remember)
 
     def was_good(self) -> bool:
         """At exit: True if no exception reached the top level and sys.exit got no code other than 0."""

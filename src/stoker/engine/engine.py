@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import nn
@@ -217,7 +218,8 @@ class Engine:
         """Print on rank 0 only. Prints nothing until a resumed run has reached its saved position."""
         if self._core.world.rank == 0 and not self._core.resuming:
             self._core.progress.clear()
-            builtins.print(*values, **{"flush": True, **options})
+            how: dict[str, Any] = {"flush": True, **options}
+            builtins.print(*values, **how)
 
     def barrier(self) -> None:
         """Wait until every rank has reached this call."""

@@ -144,7 +144,7 @@ class Keeper:
         if self.world.rank == 0:
             self._tell_failure()
             try:
-                self._writer.save({**doc, "best": self.best}, tensors, wait)
+                self._writing().save({**doc, "best": self.best}, tensors, wait)
             except OSError as e:
                 raise StateError(
                     (
@@ -171,14 +171,19 @@ class Keeper:
             self._writer.wait()
             self._tell_failure()
 
+    def _writing(self) -> Writer:
+        assert self._writer is not None  # rank 0, after `open`
+        return self._writer
+
     def _tell_failure(self) -> None:
-        self._writer.wait()
-        if self._writer.failed:
+        writer = self._writing()
+        writer.wait()
+        if writer.failed:
             say(
-                f"a checkpoint could not be written ({self._writer.failed.strerror}); "
+                f"a checkpoint could not be written ({writer.failed.strerror}); "
                 "the training continues, older checkpoints are intact"
             )
-            self._writer.failed = None
+            writer.failed = None
 
     def _prune(self) -> None:
         checkpoint.prune(self.root, self.config.keep_last, self.best["step"] if self.best else None)

@@ -17,7 +17,7 @@ from stoker.engine.board import Board
 from stoker.engine.wandb_sink import Wandb
 
 FLUSH_S = 1.0
-SINKS = {"tensorboard": Board, "wandb": Wandb}
+SINKS: dict[str, type[Board | Wandb]] = {"tensorboard": Board, "wandb": Wandb}
 
 
 def path(root: Path) -> Path:

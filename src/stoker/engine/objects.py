@@ -4,6 +4,7 @@ Collected into one document and restored from it."""
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import torch
 from safetensors.torch import load as load_bytes
@@ -32,7 +33,7 @@ class Objects:
         self.feeds: dict[int, data.Feed] = {}
         self.kept: dict[str, KeptValue] = {}
         self.parameter_names: dict[torch.Tensor, str] = {}
-        self._states: dict[str, object] = {}
+        self._states: dict[str, ModelState | OptimizerState | ObjectState] = {}
         self._known: dict[int, object] = {}  # by id; held, so that no id comes twice
         self._counts: dict[str, int] = {}
 
@@ -50,7 +51,7 @@ class Objects:
                     self._register(named[-1], kind, thing)
         return named
 
-    def _register(self, name: str, kind: str, thing: object) -> None:
+    def _register(self, name: str, kind: str, thing: Any) -> None:
         if kind == "model":
             self.models.append(thing)
             self.parameter_names.update(

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import TypeAlias
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
 from stoker.engine import seeds
 
-Indices = torch.Tensor | list | int
+Indices: TypeAlias = torch.Tensor | list | int
 
 
 def own_order(loader: DataLoader, place: int) -> seeds.Isolated | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import _random
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import islice
@@ -42,7 +42,7 @@ def seed_cpu(seed: int) -> None:
     """Seed the generators of torch (CPU), random and numpy."""
     _torch_cpu.manual_seed(seed)
     _seed_python(_python, seed)
-    _python.gauss_next = None
+    _python.gauss_next = None  # type: ignore[attr-defined]  # the half of a pair that gauss() keeps
     numpy.random.seed(seed & 0xFFFFFFFF)
 
 
@@ -92,7 +92,7 @@ class Isolated:
     The stream is kept between reads, so the chunk size changes nothing.
     """
 
-    def __init__(self, items: object, seed: int, at_once: int = 256) -> None:
+    def __init__(self, items: Iterable, seed: int, at_once: int = 256) -> None:
         self.pulled = 0  # chunks
         self._items = items
         self._seed = seed

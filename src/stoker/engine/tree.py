@@ -7,6 +7,7 @@ import base64
 import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
+from typing import Any
 
 import numpy
 import torch
@@ -33,8 +34,8 @@ def encode(value: object, tensors: dict[str, torch.Tensor], path: str) -> object
     if isinstance(value, dict) and type(value) in _DICTS:
         return _encode_dict(value, tensors, path)
     if type(value) in _ROWS:
-        items = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
-        body = {
+        items: Any = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+        body: dict[str, Any] = {
             MARK: _ROWS[type(value)],
             "v": [encode(each, tensors, f"{path}.{n}") for n, each in enumerate(items)],
         }
@@ -72,7 +73,7 @@ def _encode_dict(value: dict, tensors: dict[str, torch.Tensor], path: str) -> di
     return {MARK: _DICTS[type(value)], "v": pairs}
 
 
-def decode(body: object, tensors: dict[str, torch.Tensor], device: torch.device | None = None) -> object:
+def decode(body: object, tensors: dict[str, torch.Tensor], device: torch.device | None = None) -> Any:
     """The value that was given to `encode`. Tensors come from `tensors` without a copy;
     tensors that were not on the CPU are copied to `device`."""
     def inner(part: object) -> object:

@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from stoker.base.rundir import write_whole
@@ -45,7 +46,7 @@ class Wandb:
         self._had = self._run.starting_step
         self._line = 0
 
-    def _begin(self) -> object:
+    def _begin(self) -> Any:
         if os.environ.get("WANDB_MODE"):
             return self._init(None)
         if not _has_key():

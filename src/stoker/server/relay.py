@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn, Protocol
 
 import anyio
 from anyio.to_thread import run_sync
@@ -21,7 +21,6 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from stoker.base.errors import InvalidSpec, StateError, StokerError, TargetError
 from stoker.base.state import State
-from stoker.hosts.base import Stream
 from stoker.plane.service import Service
 from stoker.server.answers import unknown_error
 from stoker.server.streams import STREAMS
@@ -35,6 +34,21 @@ TO_AGENT = b"iewsk"
 EXIT = b"x"
 
 log = logging.getLogger(__name__)
+
+
+class Stream(Protocol):
+    """What the service attaches to: the agent's end."""
+
+    @property
+    def stdin(self) -> BinaryIO:
+        """What it is told, as frames."""
+
+    @property
+    def stdout(self) -> BinaryIO:
+        """What it tells, as frames."""
+
+    def close(self) -> None:
+        """End it."""
 
 
 class Relay:

@@ -6,7 +6,7 @@ import tomllib
 
 from tree import PACKAGE, REPO
 
-LEFT_OUT = 10  # files whose errors mypy keeps to itself; lower it when one of them is clean
+LEFT_OUT = 7  # files whose errors mypy keeps to itself; lower it when one of them is clean
 
 
 def test_the_list_of_unclean_files_only_shrinks():

@@ -98,7 +98,7 @@ class Gradients:
     def _exchange(self, optimizers: list[Optimizer], numbers: list[float]) -> list[float]:
         """Sum gradients and numbers over the ranks,
         and learn whether a rank has a loss that is not finite."""
-        bad = not self.skips and not math.isfinite(self.loss.item())
+        bad = not self.skips and self.loss is not None and not math.isfinite(self.loss.item())
         *sums, bad_ranks = self.world.sum_gradients(_all(optimizers), [*numbers, float(bad)])
         self.bad_ranks = int(bad_ranks)
         return sums
@@ -125,8 +125,10 @@ class Gradients:
         if self.skips and norm is None:
             norm = torch.nn.utils.get_total_norm([p.grad for p in _all(optimizers) if p.grad is not None])
         seen = norm if norm is not None else self.loss
-        if seen.is_cuda and not self.skips:  # one step late: nothing waits for the device
-            seen, self._before = self._before, seen.detach().clone()
+        # one step late: nothing waits for the device
+        if seen is not None and seen.is_cuda and not self.skips:
+            now = seen.detach().clone()
+            seen, self._before = self._before, now
         own = self.world.size == 1 or norm is not None  # else the exchange has told about every rank's loss
         if not self.bad_ranks and (seen is None or not own or math.isfinite(seen.item())):
             return True

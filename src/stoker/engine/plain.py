@@ -17,6 +17,7 @@ import random
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy
 import torch
@@ -30,8 +31,9 @@ from stoker.engine.state import KeptValue, ModelState, ObjectState, OptimizerSta
 
 KEPT = 2  # checkpoints in the folder: a damaged one leaves the one before
 CONTAINERS = (list, dict, set, deque, torch.Tensor, numpy.ndarray)
-Modules = nn.Module | Sequence[nn.Module]
-Optimizers = Optimizer | Sequence[Optimizer]
+Modules: TypeAlias = nn.Module | Sequence[nn.Module]
+Optimizers: TypeAlias = Optimizer | Sequence[Optimizer]
+States: TypeAlias = dict[str, ModelState | OptimizerState | ObjectState | KeptValue]
 
 
 def save_checkpoint(
@@ -129,7 +131,7 @@ def _home(state: object) -> torch.device | None:
     return None if copies else torch.device("cuda", torch.cuda.current_device())
 
 
-def _all_or_nothing(states: dict[str, object], values: dict[str, object]) -> None:
+def _all_or_nothing(states: States, values: dict[str, Any]) -> None:
     """Restore each; after a failure everything is as it was."""
     tensors: dict[str, torch.Tensor] = {}
     before = {name: tree.encode(state.collect(), tensors, name) for name, state in states.items()}
@@ -163,12 +165,12 @@ class _Random:
             torch.cuda.set_rng_state(state["gpu"])
 
 
-def _states(modules: Modules, optimizers: Optimizers, more: dict[str, object]) -> dict[str, object]:
+def _states(modules: Modules, optimizers: Optimizers, more: dict[str, object]) -> States:
     """Name -> what collects and restores it."""
     models = [modules] if isinstance(modules, nn.Module) else list(modules)
     movers = [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
     names: dict[torch.Tensor, str] = {}
-    states: dict[str, object] = {}
+    states: States = {}
     for n, model in enumerate(models, 1):
         if not isinstance(model, nn.Module):
             raise InvalidSpec(

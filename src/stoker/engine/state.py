@@ -7,6 +7,7 @@ Optimizer state is stored by parameter name, so that a changed order of paramete
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 import numpy
 import torch
@@ -157,20 +158,20 @@ class ObjectState:
     """Any object with state_dict and load_state_dict:
     schedulers, metrics, samplers, the user's own objects."""
 
-    def __init__(self, name: str, value: object) -> None:
+    def __init__(self, name: str, value: Any) -> None:
         self.name = name
         self.value = value
 
-    def collect(self) -> object:
+    def collect(self) -> Any:
         """Its state_dict."""
         return self.value.state_dict()
 
-    def restore(self, tree: object) -> None:
+    def restore(self, tree: Any) -> None:
         """Restore the state; tensors are copies that the object may keep."""
         self.value.load_state_dict(_own(tree))
 
 
-def _own(value: object) -> object:
+def _own(value: Any) -> Any:
     """The same nest with tensors of its own, so that an object may change them."""
     if isinstance(value, torch.Tensor):
         return value.clone()
@@ -185,15 +186,15 @@ def _own(value: object) -> object:
 class KeptValue:
     """A value given to `keep`. Containers and arrays are restored in place; `keep` returns plain values."""
 
-    def __init__(self, name: str, value: object) -> None:
+    def __init__(self, name: str, value: Any) -> None:
         self.name = name
         self.value = value
 
-    def collect(self) -> object:
+    def collect(self) -> Any:
         """Its state: state_dict if it has this method, otherwise the value itself."""
         return self.value.state_dict() if hasattr(self.value, "state_dict") else self.value
 
-    def restore(self, tree: object) -> None:
+    def restore(self, tree: Any) -> None:
         """Restore the saved state in the object; a plain value replaces the current value."""
         mine = _own(tree)
         if hasattr(self.value, "load_state_dict"):

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sized
+from typing import cast
 
 from torch.optim import Optimizer
 
@@ -51,12 +51,12 @@ class Schedule:
         """True if all lengths are known in steps."""
         return bool(self._lengths)
 
-    def bind(self, loader: Any, window: int = 1) -> None:
+    def bind(self, loader: object, window: int = 1) -> None:
         """Set the length of an epoch: `window` batches make one optimizer step.
         Raises InvalidSpec if the loader has no length."""
         size = getattr(loader, "batch_size", None) or 0
         try:
-            batches = len(loader)
+            batches = len(cast("Sized", loader))
         except TypeError:
             batches = 0
         self._measure(-(-batches // window), size * window)

@@ -176,7 +176,7 @@ def test_a_way_back_that_costs_much_is_said_before_it_is_gone(ground: Ground, py
     assert all(each in text for each in ("to resume", foretold["way_back"], foretold["dear"], "% cost")), text
     with ground.start_stoker("start", "-a", run["id"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as started:
         assert foretold["dear"] in started.stderr.readline()
-        on_its_way = re.compile(r"resuming: step [\d,]+ of 500")
+        on_its_way = re.compile(r"(?<!resuming, )(?<!Resuming: )[rR]esuming: step [\d,]+ of 500")
         until(lambda: on_its_way.search(ground.show(run["id"])["sentence"]), 240, "progress in show")
         assert on_its_way.search(ground.stoker("ps").ok().out)
         assert on_its_way.search(started.stderr.readline())

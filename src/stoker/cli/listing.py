@@ -235,7 +235,7 @@ def state_words(run: dict) -> str:
     state = run["state"]
     extra = []
     if (run.get("progress") or {}).get("back"):
-        extra.append(f"resuming, {run['progress']['back']}")
+        extra.append(run["progress"]["back"])
     if state in (State.FAILED, State.STOPPED) and run.get("reason"):
         reason = (
             f"exit {run['exit_code']}" if run["reason"] == "nonzero_exit" else run["reason"].replace("_", " ")

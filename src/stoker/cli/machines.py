@@ -249,7 +249,7 @@ def off(name: str, yes: bool, as_json: bool) -> int:
 @click.option("-y", "--yes", is_flag=True, help="Take over the runs without asking.")
 @json_option()
 def adopt(name: str, yes: bool, as_json: bool) -> int:
-    """Take over the runs on a machine that another state folder started, for example after a laptop is lost.
+    """Take over runs that another state folder started on a machine, for example from a lost laptop.
 
     Lists these runs first. After that, their files are copied to this machine,
     and only this state folder can stop them.
@@ -332,7 +332,7 @@ def data(name: str, remove: tuple[str, ...], as_json: bool) -> None:
 @machine.command("rm")
 @click.argument("name")
 @click.option(
-    "-y", "--yes", is_flag=True, help="Remove the machine without asking, even if it has ended runs."
+    "-y", "--yes", is_flag=True, help="Remove the machine without asking, even if ended runs are still on it."
 )
 @json_option()
 def rm(name: str, yes: bool, as_json: bool) -> int:

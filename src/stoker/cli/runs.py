@@ -302,9 +302,9 @@ def tell_end(run: dict) -> None:
 def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool, as_json: bool) -> int:
     """Stop runs, gracefully first, then by force. `stoker start` starts a stopped run again.
 
-    If the training is recorded, first saves an image of its state, for at most half of --grace.
-    Then sends SIGTERM if the script handles it, else SIGINT; then SIGTERM to every process of the run;
-    then SIGKILL. If you press Ctrl-C, stoker no longer waits, but still stops the runs.
+    If the training is recorded, Stoker first saves an image of its state, for at most half of --grace.
+    Signals follow in this order: to the script SIGTERM, or SIGINT if it does not handle SIGTERM; SIGTERM to
+    all processes of the run; SIGKILL. If you press Ctrl-C, stoker no longer waits, but still stops the runs.
     @TAG means all runs with a tag.
     """
     def ask(ref: str) -> dict:

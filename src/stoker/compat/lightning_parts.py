@@ -79,8 +79,8 @@ def check(model: LightningModule) -> None:
         if hasattr(model, name):
             raise InvalidSpec(
                 (
-                    f"{type(model).__name__}.{name} replaces a part of Lightning's loop, which Stoker's "
-                    "Trainer does not call."
+                    f"{type(model).__name__}.{name} replaces a part of Lightning's loop; Stoker's "
+                    "Trainer never calls this method."
                 ),
                 hint=TAKE_IT_OUT,
             )

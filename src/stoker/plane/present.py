@@ -250,7 +250,8 @@ def corrections(run: Run, more: dict, ref: str, now: float) -> dict:
         changed["sentence"] = still(more["still"], now)
         changed["training"] = more["training"] and {**more["training"], "eta_s": None, "eta_epoch_s": None}
     if (more["resume"] or {}).get("back"):
-        changed["sentence"] = f"Resuming: {more['resume']['back']}."
+        back = more["resume"]["back"]
+        changed["sentence"] = f"{back[:1].upper()}{back[1:]}."
     if more["trained_nothing"]:
         changed["sentence"] = (
             f"{REASONS['nothing_trained'].sentence.removesuffix('.')}: {more['trained_nothing']}."

@@ -332,7 +332,9 @@ def _check_folders(asked: Spec, target: Target) -> None:
                 f"The mount '{name}' needs an absolute path, not '{place}'.", hint=f"--mount {name}=/abs/path"
             )
         if target.here and not os.path.exists(place):
-            raise NotFound(f"The mount '{name}': there is no {place}.", hint=f"--mount {name}=/abs/path")
+            raise NotFound(
+                f"Cannot mount '{name}': {place} does not exist.", hint=f"--mount {name}=/abs/path"
+            )
     if asked.home is not None and not os.path.isabs(asked.home):
         raise InvalidSpec(f"HOME '{asked.home}' is not an absolute path.", hint="--home /abs/folder")
 

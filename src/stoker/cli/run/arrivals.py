@@ -32,7 +32,9 @@ def awaited(run: dict, *, quiet: bool = False) -> dict:
                         break
                     time.sleep(pause_s)
     except KeyboardInterrupt:
-        output.say(f"{name}: Stoker is still copying its files. See them: stoker show {output.type_ref(run)}")
+        output.say(
+            f"{name}: Stoker is still copying the run's files. See which: stoker show {output.type_ref(run)}"
+        )
         return run
     told = run.get("outputs") or {}
     smooth = told.get("state") == "settled" and not any(

@@ -179,7 +179,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     type=click.Choice(["auto", "off"]),
     default=None,
     show_default="auto",
-    help="Record a training script, so that `stoker start` resumes it exactly. The script does not change.",
+    help="Record a training script, so that `stoker start` resumes it exactly. The script needs no changes.",
 )
 @click.option("--audit", is_flag=True, help="Test exact resume during the training, on a spare CPU core.")
 @click.option(

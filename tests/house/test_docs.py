@@ -179,6 +179,12 @@ def test_the_commands_in_the_pages_exist():
     assert not wrong, "\n".join(wrong)
 
 
+def test_no_page_installs_a_release_before_there_is_one():
+    if "There is no release yet" in read("CHANGELOG.md"):
+        told = {name: re.findall(r"^pip install (?:--upgrade )?stoker\b.*$", "".join(FENCE.findall(text)), re.M) for name, text in PAGES.items()}
+        assert not {name: lines for name, lines in told.items() if lines}, "only a checkout can be installed"
+
+
 def test_decisions_are_numbered_without_gaps():
     numbers = sorted(int(p.name[:3]) for p in (REPO / "docs/decisions").glob("*.md"))
     assert numbers == list(range(1, len(numbers) + 1))

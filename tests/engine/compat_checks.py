@@ -387,7 +387,7 @@ def a_loop_that_is_not_known_is_said_and_not_saved():
                 engine.step()
             break
     core = engine.stoker._core
-    assert "this loop over epochs does not take its number from the configuration" in heard.getvalue()
+    assert "this loop does not read its number of epochs from the configuration" in heard.getvalue()
     assert core.steps == 3
     assert core.precision.name == "fp16"
     assert not list(core.keeper.root.glob("step-*"))

@@ -163,7 +163,7 @@ class Kept(Flow):
 GRADES = {
     "Private()": ("state-only (two fetches of one sample of Private differ: the data set uses its own random generator)", False),
     "Whole()": ("Whole fetches whole batches, so Engine sets seeds per batch, not per sample", True),
-    "Flow()": ("state-only (Flow has no state_dict, so a resume reads it from its start to the saved position)", True),
+    "Flow()": ("state-only (Flow has no state_dict, so a resume reads all data again, from the start to the saved position)", True),
     "Kept()": ("a resume will be bit-exact", True),
     "torch.utils.data.Subset(data, range(3, 30))": ("a resume will be bit-exact", True),
 }

@@ -80,7 +80,7 @@ HINTS = (  # text in the last words -> what it certainly means
     ("Too many open files", "The limit of open files was reached: use ulimit -n 65536, or fewer workers."),
     (
         "use default_factory",
-        "This code is for Python 3.10 or older: Python 3.11 forbids a dataclass default in it.",
+        "This code needs Python 3.10 or older: Python 3.11 rejects one of its dataclass defaults.",
     ),
     (
         "param 'initial_lr' is not specified in param_groups[0]",

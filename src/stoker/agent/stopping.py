@@ -76,7 +76,7 @@ def wish_end(att: Attempt, options: dict[str, list[str]]) -> None:
         if phase != "abandoned":
             raise Problem(
                 "disk_full" if e.errno in FULL else "cannot_write",
-                "the stop wish cannot be written: %s" % e.strerror,
+                "the stop request cannot be written: %s" % e.strerror,
             ) from e
     if phase == "abandoned":
         settle(att)

@@ -212,7 +212,7 @@ def private_folder(folder: Path) -> Path:
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or stat.S_IMODE(seen.st_mode) & 0o077:
         raise Denied(
             f"{folder} is not private to you.",
-            hint=f"Remove it (Stoker makes it again), or: chmod 700 {folder}",
+            hint=f"Remove this folder (Stoker creates it again), or: chmod 700 {folder}",
         )
     return folder
 
@@ -337,6 +337,9 @@ def _target(where: Home, name: str, table: object) -> TargetConfig:
     if "@" in values.get("index_url", "").partition("://")[2].partition("/")[0]:
         raise InvalidSpec(
             f"{where.config}: the `index_url` of [targets.{name}] must not hold a user name or password.",
-            hint="Write them into ~/.netrc or into pip's own configuration on that machine.",
+            hint=(
+                "Write the user name and password into ~/.netrc or into pip's own configuration on that "
+                "machine."
+            ),
         )
     return TargetConfig(name=name, options=own, **values)

@@ -253,7 +253,7 @@ def check_name(name: str) -> None:
         raise InvalidSpec(
             (
                 f"{name!r} cannot be a name: at most {NAME_MAX} characters, no '/', no control characters, "
-                "no leading '-', no outer spaces."
+                "no leading '-', no spaces at the start or end."
             ),
             hint="stoker run --name baseline-1 ...",
             fields=["name"],

@@ -48,7 +48,7 @@ TOP_COLUMNS = (
 @click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 @json_option("Print the report as JSON.")
 def gc(older: float | None, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Show the disk space of ended runs, ask, then delete them.
+    """Show the disk space that ended runs use, and delete these runs after a confirmation.
     Keeps active runs, and runs that `stoker keep --pin` protects."""
     client = plane()
     report = client.gc(True, older_s=older)
@@ -323,7 +323,7 @@ def server_start(as_json: bool) -> None:
 @server.command("status")
 @json_option()
 def server_status(as_json: bool) -> int:
-    """Show whether the server is running. Exit code 1 if it is not."""
+    """Show whether the server is running. Exit code 1 if the server is not running."""
     try:
         info = plane(start=False).info()
     except StokerError:

@@ -109,7 +109,7 @@ class Written:
             if say and broken:
                 output.say(
                     f"{run['name']}: {output.cut(', '.join(broken), 200)}: "
-                    "points are numbered in order, because TensorBoard needs whole-number steps"
+                    "TensorBoard accepts only whole-number steps, so Stoker numbers the points in order"
                 )
 
     def close(self) -> None:

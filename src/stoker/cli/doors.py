@@ -60,7 +60,7 @@ def open_(name: str, port: int, here: int | None) -> None:
                 f"Port {here} of this machine cannot be used: {e.strerror}.",
                 hint=f"stoker open {output.shown(name)} --port {port} --here {here % 50000 + 10000}",
             ) from e
-    output.say(f"http://{LOOPBACK}:{here} here is port {port} of {output.shown(name)}. Ctrl-C: close")
+    output.say(f"http://{LOOPBACK}:{here} now opens port {port} of {output.shown(name)}. Ctrl-C: close")
     _become_ssh(
         "-N",
         "-o",
@@ -89,7 +89,8 @@ def push(source: str, place: str) -> None:
     A PATH without a leading / is in your home folder on the machine.
     The content of a folder goes into the folder PATH.
     Files with the same size and time are not sent again.
-    No file is deleted on the machine, and no file is ever incomplete there. Needs rsync on both machines.
+    Files on the machine are never deleted, and a file appears there only when it is complete.
+    Needs rsync on both machines.
     """
     name, colon, path = place.partition(":")
     if not colon or not path:

@@ -74,7 +74,7 @@ def export(
     if not any(each["series"] or each["results"] for each in curves):
         raise NotFound(
             "The runs have no numbers.",
-            hint="Stoker reads printed numbers when three lines have the same form.",
+            hint="Stoker finds printed numbers only if three output lines have the same form.",
         )
     chosen = list(dict.fromkeys(formats)) or list(PLAIN)
     missing = next((each for each in chosen if each not in PLAIN and find_spec(each) is None), None)
@@ -148,8 +148,8 @@ def _tensorboard(folder: Path, found: dict, curves: Sequence[dict]) -> list[str]
         written.append(f"tensorboard/{name}")
         if broken:
             output.say(
-                f"{name}: {output.cut(', '.join(broken), 200)}: points are numbered in order, because "
-                "TensorBoard needs whole-number steps"
+                f"{name}: {output.cut(', '.join(broken), 200)}: TensorBoard accepts only whole-number "
+                "steps, so Stoker numbers the points in order"
             )
     return written
 

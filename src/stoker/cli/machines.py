@@ -53,7 +53,7 @@ def machine() -> None:
     "--python",
     default="",
     metavar="PATH",
-    help="Python on that machine that runs scripts, such as /opt/conda/bin/python.  [default: python3]",
+    help="Python that runs scripts on that machine, such as /opt/conda/bin/python.  [default: python3]",
 )
 @click.option(
     "--off",
@@ -81,7 +81,7 @@ def machine() -> None:
 @click.option(
     "--disk-survives",
     is_flag=True,
-    help="The machine keeps its files when it is off, so do not wait until they are copied.",
+    help="Switch off without waiting for file copies, because the machine keeps its files when it is off.",
 )
 @click.option(
     "--yes",
@@ -150,8 +150,8 @@ def _policy(name: str, config: TargetConfig) -> str:
     """When the machine is switched off, in a sentence; or that nobody does it."""
     if not config.off:
         return (
-            f"{name} has no --off command, so it continues to run after its runs, and you continue to pay "
-            "for it."
+            f"{name} has no --off command, so the machine stays on after its last run, and you continue to "
+            "pay for it."
         )
     after = f"{format_duration(config.off_after_s)} after" if config.off_after_s else "after"
     drained = (
@@ -159,8 +159,7 @@ def _policy(name: str, config: TargetConfig) -> str:
     )
     return (
         f"{name} is switched off {after} {drained}, at the latest {format_duration(config.off_latest_s)} "
-        "after its last run: "
-        f"{output.shown(config.off)}"
+        f"after its last run, with this command: {output.shown(config.off)}"
     )
 
 
@@ -220,7 +219,7 @@ def _standing(machine: dict) -> str:
 @json_option()
 def off(name: str, yes: bool, as_json: bool) -> int:
     """Switch a machine off now, with its --off command.
-    Refused while a run is active on the machine or waits for it."""
+    Refused while a run is active on the machine or waits to start there."""
     owed: list[dict] = next(
         (each["off"]["owed"] for each in plane().machines() if each["name"] == name and each["off"]), []
     )
@@ -232,7 +231,10 @@ def off(name: str, yes: bool, as_json: bool) -> int:
         if not output.can_ask():
             raise InvalidSpec(
                 told,
-                hint=f"stoker machine off --yes {output.shown(name)}   or copy them first: stoker pull RUN",
+                hint=(
+                    f"stoker machine off --yes {output.shown(name)}   or copy the files first: "
+                    "stoker pull RUN"
+                ),
             )
         if not output.ask(f"{told} Switch it off?", default=False):
             return 1
@@ -251,8 +253,8 @@ def off(name: str, yes: bool, as_json: bool) -> int:
 def adopt(name: str, yes: bool, as_json: bool) -> int:
     """Take over runs that another state folder started on a machine, for example from a lost laptop.
 
-    Lists these runs first. After that, their files are copied to this machine,
-    and only this state folder can stop them.
+    Lists these runs first. After that, Stoker copies the files of these runs to this machine, and only this
+    state folder can stop the runs.
     Also takes over and prints the --off command that the other state folder gave to the machine.
     """
     with output.slow(f"asking {output.shown(name)}"):
@@ -282,7 +284,7 @@ def adopt(name: str, yes: bool, as_json: bool) -> int:
 @click.argument("name")
 @json_option()
 def check(name: str, as_json: bool) -> None:
-    """Print the CPUs, memory, disk, GPUs and their users, Pythons with torch, and the clock of a machine.
+    """Print facts about a machine: CPUs, memory, disk, GPUs and their users, Pythons with torch, clock.
 
     Looks for Pythons in PATH, in a login shell, in an interactive shell, and among conda and virtual
     environments. Exit code 5 if the machine cannot be reached.
@@ -350,13 +352,16 @@ def rm(name: str, yes: bool, as_json: bool) -> int:
     if runs and not yes:
         count = f"{len(runs)} ended run{'' if len(runs) == 1 else 's'}"
         told = (
-            f"{output.shown(name)} has {count}. If you remove it, you can read only the logs and files "
-            "that are copied to this machine."
+            f"{output.shown(name)} has {count}. If you remove the machine, you can read only the logs and "
+            "files that were already copied here."
         )
         if not output.can_ask():
             raise InvalidSpec(
                 told,
-                hint=f"stoker machine rm --yes {output.shown(name)}   or delete them first: stoker rm RUN...",
+                hint=(
+                    f"stoker machine rm --yes {output.shown(name)}   or delete the runs first: "
+                    "stoker rm RUN..."
+                ),
             )
         if not output.ask(f"{told} Remove it?", default=False):
             return 1

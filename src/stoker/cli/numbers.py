@@ -92,8 +92,10 @@ def plot(  # noqa: PLR0917
     if not any(each["series"] for each in found):
         raise NotFound(
             f"{found[0]['run']['name']} has no numbers.",
-            hint="Stoker reads printed numbers when three lines have the "
-            f"same form. To see the output: stoker logs {output.type_ref(found[0]['run'])}",
+            hint=(
+                "Stoker finds printed numbers only if three output lines have the same form. "
+                f"To see the output: stoker logs {output.type_ref(found[0]['run'])}"
+            ),
         )
     charts = charts_of(found)
     if png:

@@ -141,8 +141,10 @@ class Stall(click.ParamType):
     ) -> tuple[float, str]:
         after, _, act = str(value).partition(":")
         if act not in ("", "warn", "stop", "restart"):
-            raise InvalidSpec(f"'{output.shown(str(value))}' is not a duration with an optional action.",
-                              hint="--stall 10m, --stall 10m:stop or --stall 10m:restart")
+            raise InvalidSpec(
+                f"'{output.shown(str(value))}' is neither a duration nor a duration with an action.",
+                hint="--stall 10m, --stall 10m:stop or --stall 10m:restart",
+            )
         return parse_duration(after), act or "warn"
 
 

@@ -37,7 +37,7 @@ def print_preview(told: dict) -> None:
     for line in told["warnings"]:
         if " is not in the copy (" not in line:
             output.say(output.shown(line))
-    output.say(f"to send and start it on {name}: the same command without --dry-run")
+    output.say(f"to send and start the run on {name}: repeat the command without --dry-run")
 
 
 def _count(told: dict) -> str:

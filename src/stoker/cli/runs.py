@@ -302,9 +302,10 @@ def tell_end(run: dict) -> None:
 def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool, as_json: bool) -> int:
     """Stop runs, gracefully first, then by force. `stoker start` starts a stopped run again.
 
-    If the training is recorded, Stoker first saves an image of its state, for at most half of --grace.
-    Signals follow in this order: to the script SIGTERM, or SIGINT if it does not handle SIGTERM; SIGTERM to
-    all processes of the run; SIGKILL. If you press Ctrl-C, stoker no longer waits, but still stops the runs.
+    If the training is recorded, Stoker first saves an image of its state,
+    which takes at most half of the --grace time.
+    Order of the signals: SIGTERM to the script (SIGINT if the script does not handle SIGTERM), SIGTERM to all
+    processes of the run, SIGKILL. If you press Ctrl-C, stoker no longer waits, but still stops the runs.
     @TAG means all runs with a tag.
     """
     def ask(ref: str) -> dict:
@@ -335,7 +336,10 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
                     f"{output.shown(run['name'])} is not stopped yet: {output.shown(run['target'])} cannot "
                     "be reached."
                 ),
-                hint=f"Stoker stops the run when the machine answers: stoker wait {output.type_ref(run)}",
+                hint=(
+                    "Stoker stops the run when the machine answers. To wait for the end: "
+                    f"stoker wait {output.type_ref(run)}"
+                ),
             )
         )
     return TargetError.exit_code if silent else code
@@ -387,7 +391,10 @@ def ladder_line(stage: dict) -> str:
 @click.option(
     "--edited",
     is_flag=True,
-    help="Start an edited script. It restarts from scratch, because its image is of the old script.",
+    help=(
+        "Start an edited script. The run restarts from scratch, because its image belongs to the old "
+        "script."
+    ),
 )
 @json_option("Print the run as JSON.")
 def start(ref: str, follow: bool, edited: bool, as_json: bool) -> int:

@@ -95,7 +95,7 @@ NAME_OF_SWEEP = re.compile(r"sweep-(\d+)")
     help="Name of the sweep, and the tag of its runs.  [default: sweep-1, sweep-2, ...]",
 )
 @click.option("--at-once", type=click.IntRange(min=1), metavar="N",
-              help="Run at most N at the same time.  [default: 1; all that fit with --gpus or --slots]")
+              help="Run at most N at the same time.  [default: 1; with --gpus or --slots: all that fit]")
 @click.option(
     "--halve",
     metavar="METRIC",
@@ -190,7 +190,10 @@ class _Sweep:
         if list(there["command"]) != list(spec["command"]):
             raise StateError(
                 f"{output.shown(there['name'])} has another command: {output.command_line(there['command'])}",
-                hint=f"Continue the sweep with its first command, or give another name: --name {self.name}b",
+                hint=(
+                    "Continue the sweep with the command that started it, or give another name: "
+                    f"--name {self.name}b"
+                ),
             )
         if State(there["state"]) in (State.FAILED, State.STOPPED) and ENDED_EARLY not in (
             there.get("tags") or ()

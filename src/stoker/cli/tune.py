@@ -50,7 +50,7 @@ Exit codes: 0 tuned, or no setting helps; 8 the condition of --fail-if is true; 
 @click.option("--for", "for_s", type=Duration(), default="60s", show_default=True, metavar="60s",
               help="Search for at most this long; accuracy checks take extra time.")
 @click.option("--allow", multiple=True, type=click.Choice(["precision"]), metavar="precision",
-              help="Also try bfloat16 and TF32; kept only if the training reaches the same loss.")
+              help="Also try bfloat16 and TF32; keep them only if the training reaches the same loss.")
 @click.option("--fail-if", metavar='"data wait > 10%"', help="Exit with 8 if this condition is true, for CI.")
 @click.option(
     "--network", is_flag=True, help="Let the script write to the network, for example to a metrics server."

@@ -22,7 +22,7 @@ def ui(no_browser: bool, port: int | None, as_json: bool) -> None:
     """Open the console in the browser: runs, curves, logs, files, machines.
     Ctrl-C ends the console; runs continue.
 
-    Only this machine can open it. The link works once, within one minute;
+    The console can be opened only on this machine. The link works once, within one minute;
     `stoker ui` in another terminal prints a new link.
     """
     from stoker.client import Client

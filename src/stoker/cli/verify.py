@@ -74,7 +74,10 @@ TAIL_BYTES = 200  # of the log behind an image: enough lost values to check the 
 @click.option(
     "--resume-args",
     metavar="WORDS",
-    help="Test the script's own resume instead: restart it in the same folder with these arguments.",
+    help=(
+        "Test the script's own resume code instead: restart the script in the same folder with these "
+        "arguments."
+    ),
 )
 @click.option(
     "--seed",
@@ -215,7 +218,7 @@ class _Bench:
             for t in trials
         ]
         notes += [
-            f"not compared, because it also differs between undisturbed runs: {name}"
+            f"not compared: {name}, which also differs between undisturbed runs"
             for name in noise.names()
         ]
         notes += [

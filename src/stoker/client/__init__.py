@@ -254,7 +254,7 @@ class Client:
                 f"The running Stoker server is version {self._newer}; this command is the older version "
                 f"{__version__}."
             ),
-            hint="Use the newer stoker. Or: stoker server stop, then the same command again. Runs continue.",
+            hint="Use the newer stoker. Or: stoker server stop, then repeat your command. Runs continue.",
         )
 
     def _find(self) -> dict | None:
@@ -432,7 +432,7 @@ def _older_server(error: UnknownField) -> StokerError:
     if not {field.name for field in fields(Spec)}.issuperset(error.fields):
         return error
     return ServerError(f"The running Stoker server is older and does not know {', '.join(error.fields)}.",
-                       hint="stoker server stop   then the same command again. Runs continue.")
+                       hint="stoker server stop   then repeat your command. Runs continue.")
 
 
 def _near(ours: tuple[int, ...], theirs: tuple[int, ...]) -> bool:

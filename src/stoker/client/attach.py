@@ -127,7 +127,7 @@ class Attached:
         while not self._waiting and not self._closed and self._protocol.handshake_exc is None:
             self._read()
         if not self._waiting:
-            raise ServerError("The Stoker server ended before it answered, or refused the connection.")
+            raise ServerError("The Stoker server refused the connection, or ended before it answered.")
         kind, payload = self._waiting[0]
         if kind == "error" and isinstance(payload, dict):
             raise from_json(payload)

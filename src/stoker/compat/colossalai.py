@@ -44,7 +44,7 @@ from stoker.engine.progress import say
 
 NOT_ONE = ("pipeline", "tensor")  # parts of `parallel` that split a model
 NO_LOOP = (
-    "this loop over epochs does not take its number from the configuration, so Stoker saves nothing, and a "
+    "this loop does not read its number of epochs from the configuration, so Stoker saves nothing, and a "
     "restart starts from scratch. To make the loop resumable: `for epoch in range(gpc.config.NUM_EPOCHS)`"
 )
 

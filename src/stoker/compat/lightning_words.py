@@ -72,8 +72,8 @@ WITHOUT_EFFECT = {
 }
 # would change the training and is not followed: refused, unless its value asks for nothing
 NOT_FOLLOWED = {
-    "min_epochs": "an early stop does not wait for this minimum",
-    "min_steps": "an early stop does not wait for this minimum",
+    "min_epochs": "early stopping may end the training before this minimum",
+    "min_steps": "early stopping may end the training before this minimum",
     "resume_from_checkpoint": "Stoker resumes by itself and reads its own checkpoints",
     "plugins": "plugins are not used",
     "reload_dataloaders_every_n_epochs": "Stoker creates the loaders only once",

@@ -108,7 +108,7 @@ LINTS = {
         Lint(
             "unshuffled",
             "warn",
-            "The sample order is the same in each epoch (on all machines, or on some).",
+            "On some or all machines, the sample order is the same in each epoch.",
             "Set shuffle=True for the training loader with and without a GPU.",
             lint_data.unshuffled,
         ),

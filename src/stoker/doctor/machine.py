@@ -94,7 +94,7 @@ def _disk(name: str, path: Path) -> Iterator[Finding]:
             f"Only {info.f_favail} more files fit on the disk of {name} ({path}).",
             (
                 "Remove folders with many small files, such as old environments and unpacked data sets. "
-                "The disk can be out of files while bytes are free."
+                "A disk can have no free inodes although it has free space."
             ),
         )
 
@@ -240,7 +240,7 @@ def clock(folder: Path, now: float | None = None) -> Iterator[Finding]:
             "warn",
             "clock",
             (
-                f"The time of {name} is {int(newest - now)} s in the future: "
+                f"The timestamp of {name} is {int(newest - now)} s in the future: "
                 "this machine's clock is or was wrong."
             ),
             "To check the network time: timedatectl",

@@ -355,8 +355,8 @@ class Core:
         """A loop ended within an accumulation: drop its gradients."""
         if not self.evaluating and self.gradients.drop(self.objects.optimizers):
             say(
-                "the loop ended within an accumulation, so the gradients of its last micro-batches are "
-                "dropped"
+                "the loop ended during gradient accumulation, so the gradients of the last micro-batches "
+                "are dropped"
             )
 
     def on_device(self, source: Iterator, ahead: bool) -> Iterator:

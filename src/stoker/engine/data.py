@@ -326,7 +326,8 @@ class Stream(Feed):
         self._speaks = True
         if self.holder is None:
             self.doubt = (
-                f"{self.name} has no state_dict, so a resume reads it from its start to the saved position"
+                f"{self.name} has no state_dict, so a resume reads all data again, from the start to the "
+                "saved position"
             )
 
     def length(self) -> int | None:

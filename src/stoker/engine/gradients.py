@@ -74,7 +74,7 @@ class Gradients:
         """
         for optimizer in optimizers:
             if id(optimizer) not in self.weights:
-                raise InvalidSpec(f"update({type(optimizer).__name__}) needs a call of backward before it.",
+                raise InvalidSpec(f"Call backward before update({type(optimizer).__name__}).",
                                   hint="engine.backward(loss, optimizer), then engine.update(optimizer).")
         weights = [self.weights[id(o)] for o in optimizers]
         for optimizer in optimizers:

@@ -80,7 +80,7 @@ def save_checkpoint(
     except OSError as e:
         raise StateError(
             f"The checkpoint of epoch {epoch} could not be written to {root} ({e.strerror or e}).",
-            hint="The checkpoint before it is complete.",
+            hint="The previous checkpoint is complete.",
         ) from e
     checkpoint.prune(root, KEPT, None)
 
@@ -174,15 +174,16 @@ def _states(modules: Modules, optimizers: Optimizers, more: dict[str, object]) -
     for n, model in enumerate(models, 1):
         if not isinstance(model, nn.Module):
             raise InvalidSpec(
-                f"modules holds a {type(model).__name__}: it takes one torch module, or a list of them."
+                f"The argument modules contains a {type(model).__name__}, but takes one torch module or a "
+                "list of torch modules."
             )
         names |= {p: f"module{n}.{name}" for name, p in model.named_parameters()}
         states[f"module{n}"] = ModelState(f"module{n}", model)
     for n, optimizer in enumerate(movers, 1):
         if not isinstance(optimizer, Optimizer):
             raise InvalidSpec(
-                f"optimizers holds a {type(optimizer).__name__}: it takes one torch optimizer, or a list "
-                "of them."
+                f"The argument optimizers contains a {type(optimizer).__name__}, but takes one torch "
+                "optimizer or a list of torch optimizers."
             )
         states[f"optimizer{n}"] = OptimizerState(f"optimizer{n}", optimizer, names)
     for name, value in more.items():

@@ -44,7 +44,10 @@ def kind_of(value: object, place: int) -> str:
     if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
         return "object"
     raise InvalidSpec(
-        f"Argument {place} of setup is a {type(value).__name__}: it has no state_dict and load_state_dict.",
+        (
+            f"Argument {place} of setup is a {type(value).__name__}: it must have state_dict and "
+            "load_state_dict."
+        ),
         hint="setup takes objects with both methods, such as models, optimizers and loaders; "
         "engine.keep(name=value) takes plain values.",
     )

@@ -43,7 +43,7 @@ def start_from(path: Path, models: list[nn.Module]) -> str:
     if not taken:
         raise StateError(f"{path} has no tensor that fits the model: {', '.join(left[:MOST_NAMED])}.")
     more = f", and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
-    return f"starts from {path}: {taken} tensors taken" + (
+    return f"starts from {path}: {taken} tensors loaded" + (
         f"; not taken: {', '.join(left[:MOST_NAMED])}{more}" if left else ""
     )
 

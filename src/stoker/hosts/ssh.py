@@ -263,7 +263,7 @@ class SshHost(Host):
             except parcel.Changed as e:
                 raise TargetError(
                     f"{e} has changed since the run began, or since Stoker listed its files.",
-                    hint="Start a new run with --new while no program writes to this folder.",
+                    hint="When no program writes to this folder, start a new run with --new.",
                     retry=False,
                 ) from e
             except OSError as e:

@@ -13,7 +13,7 @@ SAYINGS = (
         "The host key of {host} has changed.",
         (
             "If the machine was reinstalled: ssh-keygen -R {name}, then ssh {host} and compare the new "
-            "key. If not, it may be an attack."
+            "key. Otherwise, the change may be an attack."
         ),
         False,
     ),

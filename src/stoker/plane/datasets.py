@@ -49,7 +49,7 @@ def check(spec: Spec, here: bool) -> None:
             )
     for name in spec.data_rw:
         if name not in spec.data:
-            raise InvalidSpec(f"data_rw names '{name}', which is not among the data.", fields=["data_rw"])
+            raise InvalidSpec(f"data_rw contains '{name}', which is missing in data.", fields=["data_rw"])
 
 
 def ready(target: Target, spec: Spec, hashes: Path, tell: Progress = silent) -> dict[str, str]:

@@ -125,8 +125,8 @@ def _lines(run: Run, body: dict, cut: str, typed: str) -> Iterable[str]:
         yield f"The run's files are not copied to this machine yet: {body['why']} Stoker tries again."
     if body["kept"]["count"]:
         yield (
-            f"{_count(body['kept']['count'])} put into {body['kept_in']}, because your folder has "
-            "different content under the same name: "
+            f"{_count(body['kept']['count'])} put into {body['kept_in']}, because your folder has files "
+            "with the same name but different content: "
             f"{_names(body['kept'])}."
         )
     if body["left"]["count"]:
@@ -149,7 +149,7 @@ def _log_line(run: Run, why: str) -> list[str]:
     return (
         [
             (
-                f"The run's log was left on {run.target}, above the limit of "
+                f"The run's log stays on {run.target}: it is larger than the limit of "
                 f"{format_size(run.spec.pull_limit_bytes)}."
             )
         ]

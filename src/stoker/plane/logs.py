@@ -173,7 +173,8 @@ class Log:
         cannot be found again."""
         if tail is not None and given:
             raise TargetError(
-                "The connection was lost in the last lines.", hint="Repeat the command; nothing is lost."
+                "The connection was lost while the last lines were read.",
+                hint="Repeat the command; nothing is lost.",
             )
         begins = (0, 0)
         if since is not None:

@@ -33,8 +33,8 @@ def read_grace(grace_s: float | Sequence[float] | None) -> tuple[float, float] |
     if len(both) != 2 or not all(isinstance(g, int | float) and 0 <= g < 1e6 for g in both):
         raise InvalidSpec(
             (
-                "The grace must be one or two numbers of seconds: the time after SIGINT, and the time "
-                "after SIGTERM."
+                "The grace period must be one or two numbers, in seconds: "
+                "the time after SIGINT and the time after SIGTERM."
             ),
             hint="stoker stop --grace 30s ID",
         )

@@ -223,8 +223,10 @@ def given_back(state: dict | None, put_back: bool, attempt: int, ref: str) -> st
     of = next((each for each in known if each.get("attempt") == attempt), None)
     if of is None:
         return None
-    told = (f"attempt {attempt} ended while it was resuming. Stoker undid its changes to files. If this "
-            f"replaced files, they are in resume/aside/{of.get('aside')}")
+    told = (
+        f"attempt {attempt} ended while it was resuming. Stoker undid the attempt's changes to files. "
+        f"Replaced files, if any, are in resume/aside/{of.get('aside')}"
+    )
     lost = (state or {}).get("not_given_back") or {}
     if lost.get("attempt") != of.get("aside"):
         return told

@@ -254,8 +254,7 @@ class Service(Finding):
                 f"The files of {run.name} on {run.target} are not copied to this machine yet.",
                 hint=(
                     f"stoker show {present.typed_ref(told['ref'])}   or, to delete the run without copying "
-                    "them: "
-                    f"stoker rm --force {run.id}"
+                    f"its files: stoker rm --force {run.id}"
                 ),
             )
         self._remove([run.id])
@@ -291,10 +290,13 @@ class Service(Finding):
         clear(self._home.runs, run.id)
         self._reconciler.wake(run.id, run.target)
         if target is None:
-            return f"Its machine {run.target} is not in config.toml, so the run's files on that machine stay."
+            return (
+                f"The machine {run.target} is not in config.toml, so Stoker does not delete the run's "
+                "files there."
+            )
         processes = "" if run.state.final else "and its processes, if they still run "
         return (
-            f"{run.target} does not answer. Left there: the folder {target.run_folder(run.id)} {processes}"
+            f"{run.target} does not answer, and still has the folder {target.run_folder(run.id)} {processes}"
             f"(to get the run back when {run.target} answers: stoker machine adopt {run.target})."
         )
 

@@ -34,7 +34,7 @@ _ADVICE = {
     "checkpoint": "Save every N steps or minutes. Choose N by how much work you can afford to lose.",
     "validation": "Validate after an epoch, or every N steps.",
     "double": "Convert data and model to float32: numpy's default is float64.",
-    "layout": "Use one memory layout from the loader on.",
+    "layout": "Use the same memory layout in the loader and in all later operations.",
     "graph_kept": "Use detach() on values carried from step to step, and remove retain_graph=True.",
     "per_parameter": (
         "Use one call for all parameters: clip_grad_norm_(..., foreach=True), torch._foreach_*, or a fused "

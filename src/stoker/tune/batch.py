@@ -336,7 +336,7 @@ def _about_training(out: Answer, times: float) -> list[str]:
     text = [
         (
             f"A larger batch changes the training: {times:.3g} times fewer steps per epoch. "
-            "Nothing was changed. If you use it:"
+            "Stoker changed nothing. If you use a larger batch:"
         ),
         f"  {rule(out.optimizer, out.momentum, out.lr, times)}",
     ]

@@ -271,7 +271,10 @@ def _graph(view: View, reading: Reading) -> Iterator[Cause]:
     elif lint and (more := _memory_slope(view)) > LEAK:
         yield Cause(
             "graph_kept",
-            f"Memory grows by {more / 2**20:.2g} MiB per step: values kept from each step hold its graph.",
+            (
+                f"Memory grows by {more / 2**20:.2g} MiB per step: values kept from each step also keep "
+                "that step's graph."
+            ),
             None,
             "counted",
             *where,

@@ -221,7 +221,7 @@ def _of_maths(view: View, reading: Reading) -> Iterator[Refusal]:
             "batch",
             "batch_is_maths",
             f"The loss depends on which samples share a batch ({_spot(reading.batch_pairs)}).",
-            "Another batch size changes the training: choose it by the result.",
+            "A different batch size changes the training. Choose the batch size by the training result.",
         )
 
 

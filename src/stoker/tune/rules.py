@@ -147,7 +147,9 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
         return f"{head}. {found[0].text}{most}"
     if (total is not None and total.value < 0.98) or (best is not None and best.gain >= causes.LEAST):
         return f"{head}; no single cause explains 10 % of the time.{most}"
-    left = f"the best change would gain {best.gain:.0%}" if best else "nothing else that was tried gains 3 %"
+    left = (
+        f"the best change would gain {best.gain:.0%}" if best else "no other change that was tried gains 3 %"
+    )
     return f"Already good: {step}, {left}.{most if asks else ''}"
 
 

@@ -172,7 +172,7 @@ class _Judge:
             return Tip(
                 "batch_size",
                 "NO EFFECT",
-                f"Twice the batch takes about twice the time: {gain:+.1%} samples a second.",
+                f"A batch of twice the size takes about twice the time: {gain:+.1%} samples a second.",
                 gain,
             )
         return Tip(

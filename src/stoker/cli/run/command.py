@@ -99,7 +99,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     type=Gpus(),
     metavar="N|id:0,1",
     help=(
-        "Wait for N free GPUs; or name GPUs, which other programs may use too. "
+        "Wait for N free GPUs; or name the GPUs to use, even if other programs use them too. "
         "The run sees only these GPUs."
     ),
 )
@@ -119,8 +119,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     "--data",
     multiple=True,
     metavar="DIR",
-    help="Folder that the script reads. With --on: sent once to the machine, and linked under the same "
-        "relative path. "
+    help="Folder that the script reads. With --on: Stoker sends the folder to the machine once, and links "
+        "it under the same relative path. "
     "For another path: NAME=DIR. May be given again.",
 )
 @click.option("--data-rw", multiple=True, metavar="DIR",
@@ -143,7 +143,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     metavar="PYTHON",
     help=(
         "Run the script with this Python: a path, an environment's folder, or a version. With --on: "
-        "a path there."
+        "a path on that machine."
     ),
 )
 @click.option(
@@ -165,8 +165,12 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     metavar="10s",
     help="Time for the run to exit after the first signal, and again after SIGTERM.",
 )
-@click.option("--stop-signal", type=Signal(), metavar="SIGNAL",
-              help="First signal of a stop. [default: TERM if the script handles it, else INT]")
+@click.option(
+    "--stop-signal",
+    type=Signal(),
+    metavar="SIGNAL",
+    help="First signal that Stoker sends to stop the run. [default: TERM if the script handles it, else INT]",
+)
 @click.option("--warn", type=Warn(), metavar="5m[:USR1]",
               help="Send a signal this long before the time limit, if the script handles that signal.")
 @click.option(
@@ -193,7 +197,10 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     type=click.IntRange(min=1),
     default=None,
     metavar="N",
-    help="Find mistakes of a GPU script: run a few steps on the CPU, in a copy, with N simulated GPUs.",
+    help=(
+        "Find mistakes in a GPU script: run a few steps on the CPU with N simulated GPUs, in a copy of the "
+        "folder."
+    ),
 )
 @click.option("--compat", type=click.Choice(launch.LIBRARIES), default=None,
               help="Run a script written for this library on Stoker's engine, without the library.")
@@ -223,7 +230,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
                    "Nothing is sent or started.")
 @click.option("--yes", is_flag=True, help="Continue an unfinished run of this command without asking.")
 @click.option("--new", is_flag=True, help="Start a new run without asking.")
-@json_option("Print the run as JSON. In the foreground: on stderr, at the end.")
+@json_option("Print the run as JSON. For a run in the foreground, the JSON goes to stderr when the run ends.")
 @click.pass_context
 def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
     """Run a command; keep its log, metrics, files and exit reason."""

@@ -254,7 +254,7 @@ class Keys:
         if len(self._ctrl_c) < 3:
             return False
         self._ctrl_c.clear()
-        output.say("Ending the run: SIGTERM now, SIGKILL after the grace.")
+        output.say("Ending the run: SIGTERM now, SIGKILL after the grace period.")
         self._put("k", b"")
         return True
 

@@ -37,7 +37,7 @@ def apply(o: Mapping[str, Any], spec: dict, env: dict[str, str]) -> list[str]:
         settings = rest if keep.words(rest) else {}
         left = [
             *left,
-            "without torch.compile: stoker tune found it faster, but compiled code cannot resume exactly "
+            "torch.compile is not used: stoker tune found it faster, but compiled code cannot resume exactly "
             "(to use it: --resume off)",
         ]
     told = [output.shown(line) for line in left]

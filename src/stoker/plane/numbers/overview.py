@@ -73,7 +73,7 @@ class Overview:
         runs. Raises InvalidSpec."""
         if code_too and len(runs) != 2:
             raise InvalidSpec(
-                "The code of exactly two runs can be compared.", hint="stoker compare RUN RUN-2 --diff"
+                "To compare code, name exactly two runs.", hint="stoker compare RUN RUN-2 --diff"
             )
         found = comparison.compare(
             [row(run, entry, target, self.read(run, target)) for run, entry, target in runs]

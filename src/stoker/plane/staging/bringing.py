@@ -295,7 +295,7 @@ class Bringer:
             raise (
                 _GaveWay
                 if self._closed or run.id in self._gave_way
-                else TargetError("The machine sent no more.")
+                else TargetError("The machine stopped sending data.")
             )
         return failed
 

@@ -108,8 +108,8 @@ UNDO_NAMES = (
     "the script overwrites {path}, which has a second name (a hard link); Stoker cannot undo this change"
 )
 UNDO_CAP = (
-    "since the last image, the script overwrote files of more than {size} MiB, too much to copy (now "
-    "{path})"
+    "since the last image, the script overwrote more than {size} MiB of files, too much to copy (current "
+    "file: {path})"
 )
 UNDO_ROOM = "the script overwrites {path}, and the disk has no space for a copy ({size} MiB)"
 UNDO_FAILED = "Stoker could not copy {path} before the script changed the file: {error}"
@@ -200,7 +200,9 @@ UNSEEN_ARRAY = (
     "it"
 )
 FROZEN = "the script calls gc.freeze, which hides objects from Stoker"
-TOO_MANY_SHIFTS = "calls of models and loaders, which a resume skips, change more than {count} variables"
+TOO_MANY_SHIFTS = (
+    "a resume skips calls of models and loaders, but these calls change more than {count} variables"
+)
 SHORT_TAIL = "the run recorded only {count} values after the image, too few to detect a wrong resume"
 OTHER_STACK = "the script is at a different line (in the image: {then}; now: {now})"
 OTHER_STATE = "{name} differs (in the image: {then}; now: {now})"

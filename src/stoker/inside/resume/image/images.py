@@ -332,7 +332,7 @@ class _Writer:
         for address, size, value, _owner in self.copy.proofs:
             if not storages.is_still(address, size, value):
                 self.error, self.changed = (
-                    "data that was constant since the setup changed while the image was written",
+                    "data changed while the image was written, although it had been constant since the setup",
                     True,
                 )
                 return False

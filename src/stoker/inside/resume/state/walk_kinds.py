@@ -280,8 +280,7 @@ def _optimizer(walk, thing, path):
             entries.append((1, repr(key), key, value))
         else:
             walk.refusals.append(
-                f"the state of {leaves.name_of(type(thing))} belongs to an object that is not one of its "
-                "parameters"
+                f"{leaves.name_of(type(thing))} has state for an object that is not one of its parameters"
             )
     walk.seen[id(thing.state)] = path + ".state"
     for _, place, key, value in sorted(entries, key=lambda e: e[:2]):

@@ -84,7 +84,7 @@ def test_a_run_that_began_anew():
 def test_a_run_that_was_cut_short_on_its_way_back():
     assert resume.given_back({}, False, 2, "t") is None
     returned = {"given_back": [{"attempt": 2, "aside": 2}]}
-    assert "Stoker undid its changes to files" in resume.given_back(returned, False, 2, "t")
+    assert "Stoker undid the attempt's changes to files" in resume.given_back(returned, False, 2, "t")
     assert resume.given_back(returned, False, 3, "t") is None
     lost = {**returned, "not_given_back": {"attempt": 2, "files": ["a (Permission denied)"]}}
     assert "Not restored: a (Permission denied); their content is in resume/aside/2" in resume.given_back(lost, False, 2, "t")

@@ -199,7 +199,7 @@ def _of_maths(view: View, reading: Reading) -> Iterator[Refusal]:
         seen = (
             "the loss is no longer finite"
             if infinite
-            else f"the gradients have a cosine of only {half['cosine']:.3f}"
+            else f"the cosine similarity of the gradients is only {half['cosine']:.3f}"
         )
         yield Refusal(
             "bf16", "precision_sensitive", f"In bfloat16 the training fails: {seen}.", "Keep float32."

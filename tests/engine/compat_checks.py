@@ -315,7 +315,7 @@ def words_that_cannot_be_followed_are_refused():
     for words, message in (({"nb_gpu_nodes": 2}, "trains on one node"), ({"strategy": "deepspeed"}, "strategy='deepspeed'"), ({"precision": 64}, "Stoker supports 32"),
                            ({"max_epohcs": 3}, "max_epohcs=...): Stoker's Trainer does not know this argument"), ({"accumulate_grad_batches": {4: 2}}, "a whole number"),
                            ({"gradient_clip_algorithm": "value"}, "by their norm only"), ({"resume_from_checkpoint": "old.ckpt"}, "reads its own checkpoints"),
-                           ({"min_epochs": 3}, "does not wait"), ({"stochastic_weight_avg": True}, "not averaged"), ({"accelerator": "tpu"}, "supports auto"),
+                           ({"min_epochs": 3}, "before this minimum"), ({"stochastic_weight_avg": True}, "not averaged"), ({"accelerator": "tpu"}, "supports auto"),
                            ({"limit_val_batches": 1.5}, "a share from 0.0 to 1.0"), ({"limit_train_batches": 0}, "nothing is trained")):
         with pytest.raises(InvalidSpec, match=message.replace("(", r"\(").replace(")", r"\)")):
             pl.Trainer(**words)

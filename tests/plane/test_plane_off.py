@@ -136,7 +136,7 @@ def test_a_log_above_the_limit_stays_and_is_named(laptop):
     box.submit("far", "import os; print(os.urandom(2_000_000).hex())")
     box.final("far")
     told = until(lambda: o if (o := box.service.wait("far", 30, outputs=True)["outputs"])["state"] == "settled" else None, "its files")
-    assert "The run's log was left on box, above the limit of 50.0 kB." in told["lines"] and not list(box.home.runs.glob("*/attempts*"))
+    assert "The run's log stays on box: it is larger than the limit of 50.0 kB." in told["lines"] and not list(box.home.runs.glob("*/attempts*"))
     assert len(b"".join(box.service.logs("far"))) == 4_000_001
 
 
@@ -197,7 +197,7 @@ def test_a_run_on_a_machine_that_never_comes_back_is_forgotten_by_force(laptop, 
         box.service.rm("ended")
     assert f"stoker rm --force {ended['id']}" in refused.value.hint
     left = box.service.rm("far", force=True)["left"]
-    assert left == (f"box does not answer. Left there: the folder {run['folder']} and its processes, if they still run "
+    assert left == (f"box does not answer, and still has the folder {run['folder']} and its processes, if they still run "
                     "(to get the run back when box answers: stoker machine adopt box).")
     assert "processes" not in box.service.rm(ended["id"], force=True)["left"] and not box.service.runs(all=True)
     assert not list(box.home.runs.iterdir())

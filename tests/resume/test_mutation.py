@@ -58,6 +58,7 @@ for epoch in range(4):
                 print(n, loss.item(), smooth, m(x).sum().item(), flush=True)
             m.train()
 """
+EVERY = "400steps"  # the kill waits for four prints after the image: no newer image comes between, or nothing would tell
 PARTS = ("rng", "optimizer", "buffers", "position", "worker_rng", "value")
 
 
@@ -66,10 +67,10 @@ def grave(hooks, tmp_path_factory):
     """A run that was killed a little after an image, to be resumed in many ways; and how it would have ended."""
     base = tmp_path_factory.mktemp("grave")
     (base / "mutant.py").write_text(SCRIPT)
-    stage = Stage(read(base / "mutant.py"), base / "run", hooks=hooks, every="60steps")
+    stage = Stage(read(base / "mutant.py"), base / "run", hooks=hooks, every=EVERY)
     straight = stage.plain()
     stage.fresh()
-    life = stage.live(1, Kill("image", 0.6, 2))
+    life = stage.live(1, Kill("image", 0.2, 1))
     assert life.killed, life.err.decode()[-1000:]
     assert life.said.get("image"), life.said
     shutil.copytree(stage.base, base / "kept", ignore=shutil.ignore_patterns("pymp-*"))  # sockets of the dead
@@ -81,7 +82,7 @@ def resume(grave, drop: str, **env: str):
     base, stage, _, first = grave
     shutil.rmtree(stage.base)
     shutil.copytree(base / "kept", stage.base)
-    again = Stage(stage.script, stage.base, hooks=stage.hooks, every="60steps", drop=drop, env=env)
+    again = Stage(stage.script, stage.base, hooks=stage.hooks, every=EVERY, drop=drop, env=env)
     life = again.live(2)
     return again.final(life, one_text([first, life])[0]), life
 

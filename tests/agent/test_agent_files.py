@@ -70,6 +70,7 @@ def test_what_a_link_in_the_place_of_a_live_runs_folder_leads_to_stays(new_run, 
     run = new_run([PY, "-c", "import time; print('up', flush=True); time.sleep(1000)"])
     run.start()
     run.wait_out(b"up")
+    wait_for((run.dir / "attempts/1/heartbeat").exists, "the first heartbeat")
     real, pid = run.dir.with_name("real"), run.run_pid()
     shutil.copytree(run.dir, victim / "copy", ignore=lambda folder, names: [n for n in names if n == "sock"])
     before = content(victim / "copy")

@@ -130,7 +130,7 @@ except stoker.base.errors.StateError as e:
     text = live(first + again)
     assert len({line for line in text.splitlines() if line.startswith("END")}) == 1
     assert text.count("END") == 4
-    assert "starts from first: 2 tensors taken; not taken: 2.weight (shape (2, 8), here (3, 8)), 2.bias (shape (2,), here (3,))" in text
+    assert "starts from first: 2 tensors loaded; not loaded: 2.weight (shape (2, 8), here (3, 8)), 2.bias (shape (2,), here (3,))" in text
     assert "nowhere.safetensors cannot be read" in text
 
 

@@ -17,7 +17,7 @@ MOST_NAMED = 6
 
 def start_from(path: Path, models: list[nn.Module]) -> str:
     """Copy tensors into the models if name and shape agree.
-    Returns a sentence that lists the tensors taken and not taken.
+    Returns a sentence that lists the tensors loaded and not loaded.
 
     path: a .safetensors file (of `engine.export`, for the first model), a state_dict saved by torch.save,
         a checkpoint, or the folder of a run (its best checkpoint, or the newest if there is no best).
@@ -44,7 +44,7 @@ def start_from(path: Path, models: list[nn.Module]) -> str:
         raise StateError(f"{path} has no tensor that fits the model: {', '.join(left[:MOST_NAMED])}.")
     more = f", and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
     return f"starts from {path}: {taken} tensors loaded" + (
-        f"; not taken: {', '.join(left[:MOST_NAMED])}{more}" if left else ""
+        f"; not loaded: {', '.join(left[:MOST_NAMED])}{more}" if left else ""
     )
 
 

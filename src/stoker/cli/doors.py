@@ -80,7 +80,7 @@ def open_(name: str, port: int, here: int | None) -> None:
 @click.argument("source")
 @click.argument("place", metavar="MACHINE:PATH")
 def push(source: str, place: str) -> None:
-    """Copy a file or folder to a machine with rsync, such as data that many runs there use.
+    """Copy a file or folder, such as data that many runs use, to a machine.
 
     \b
       stoker push data box:data

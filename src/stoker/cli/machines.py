@@ -253,7 +253,7 @@ def off(name: str, yes: bool, as_json: bool) -> int:
 def adopt(name: str, yes: bool, as_json: bool) -> int:
     """Take over runs that another state folder started on a machine, for example from a lost laptop.
 
-    Lists these runs first. After that, Stoker copies the files of these runs to this machine, and only this
+    Lists these runs first. After you confirm, Stoker copies the files of these runs here, and only this
     state folder can stop the runs.
     Also takes over and prints the --off command that the other state folder gave to the machine.
     """

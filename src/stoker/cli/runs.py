@@ -495,12 +495,14 @@ def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> N
     is_flag=True,
     help=(
         "Stop active runs first, then delete them. If their machine does not answer, delete only the data "
-        "on this machine."
+        "that is stored here."
     ),
 )
 @json_option("Print the deleted runs as JSON.")
 def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
-    """Delete runs, with their logs, copies and records. Files that they wrote into your own folders are kept.
+    """Delete runs, with their logs, copies and records.
+
+    Files that the runs wrote into your own folders are kept.
 
     @TAG means all runs with a tag.
     """

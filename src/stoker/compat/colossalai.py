@@ -27,9 +27,10 @@ import enum
 import os
 import runpy
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from pathlib import Path
 from types import FrameType, ModuleType
+from typing import cast
 
 import torch
 from torch import nn
@@ -232,13 +233,16 @@ class CosineAnnealingLR(TorchCosine):
 class Loader:
     """A wrapped DataLoader for the script; it has the attributes of the DataLoader."""
 
+    _engine: Engine
+    _loader: Iterable
+
     def __init__(self, engine: Engine, loader: Iterable) -> None:
         self.__dict__.update(_engine=engine, _loader=loader)
 
     def __len__(self) -> int:
         shared = self._engine.training or self._engine.shares(self._loader)
         ranks = self._engine.stoker.ranks if shared else 1
-        return (len(self._loader) + ranks - 1) // ranks
+        return (len(cast(Sized, self._loader)) + ranks - 1) // ranks
 
     def __iter__(self) -> Iterator:
         return (
@@ -358,6 +362,9 @@ def initialize(
 class ByStep:
     """A wrapped scheduler whose step() does nothing within an accumulation;
     it has the attributes of the scheduler."""
+
+    _stoker: engines.Engine
+    _scheduler: LRScheduler | ReduceLROnPlateau
 
     def __init__(self, stoker: engines.Engine, scheduler: object) -> None:
         self.__dict__.update(_stoker=stoker, _scheduler=scheduler)

@@ -17,6 +17,7 @@ Source of names and meanings: PyTorch Lightning 0.5 to 2.6.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -154,7 +155,14 @@ class Trainer:
     @property
     def evaluated(self) -> bool:
         """True if this epoch had an evaluation, or the training has no evaluations."""
-        return self.task.evaluated or not self._validates
+        return self.running.evaluated or not self._validates
+
+    @property
+    def running(self) -> _ModuleTask:
+        """The module's task. Raises InvalidSpec before `fit`."""
+        if self.task is None:
+            raise InvalidSpec("There is no model yet.", hint="trainer.fit(model, loader)")
+        return self.task
 
     @property
     def logged_metrics(self) -> dict[str, torch.Tensor]:
@@ -176,8 +184,8 @@ class Trainer:
         model: LightningModule,
         train_dataloaders: object = None,
         val_dataloaders: object = None,
-        datamodule: object = None,
-        ckpt_path: object = None,
+        datamodule: LightningDataModule | None = None,
+        ckpt_path: str | Path | None = None,
         **old: object,
     ) -> None:
         """Train, or resume the run. Loaders come from the arguments, the datamodule or the module.
@@ -220,8 +228,8 @@ class Trainer:
         self,
         model: LightningModule | None = None,
         dataloaders: object = None,
-        datamodule: object = None,
-        ckpt_path: object = None,
+        datamodule: LightningDataModule | None = None,
+        ckpt_path: str | Path | None = None,
         **options: object,
     ) -> list[dict[str, float]]:
         """Evaluate with validation_step. Returns a list with the means. ckpt_path: as for `test`."""
@@ -231,8 +239,8 @@ class Trainer:
         self,
         model: LightningModule | None = None,
         dataloaders: object = None,
-        datamodule: object = None,
-        ckpt_path: object = None,
+        datamodule: LightningDataModule | None = None,
+        ckpt_path: str | Path | None = None,
         **options: object,
     ) -> list[dict[str, float]]:
         """Evaluate with test_step. Returns a list with the means.
@@ -244,8 +252,9 @@ class Trainer:
         dataloaders = dataloaders if dataloaders is not None else options.get("test_dataloaders")
         return self._evaluate(model, dataloaders, datamodule, "test", ckpt_path)
 
-    def _evaluate(self, model: LightningModule | None, loaders: object, datamodule: object, kind: str,
-                  ckpt_path: object) -> list[dict[str, float]]:
+    def _evaluate(self, model: LightningModule | None, loaders: object,
+                  datamodule: LightningDataModule | None, kind: str,
+                  ckpt_path: str | Path | None) -> list[dict[str, float]]:
         module = model if model is not None else self.task.model if self.task else None
         if module is None:
             raise InvalidSpec(
@@ -278,7 +287,7 @@ class Trainer:
         self.engine.print("  ".join(f"{name} {value:.4f}" for name, value in scores.items()))
         return [scores]
 
-    def _load(self, asked: object, module: LightningModule) -> None:
+    def _load(self, asked: str | Path, module: LightningModule) -> None:
         """Put the weights of a checkpoint into the module."""
         core = self.engine._core
         if asked == "best":
@@ -297,18 +306,20 @@ class Trainer:
         self,
         model: LightningModule | None = None,
         dataloaders: object = None,
-        datamodule: object = None,
+        datamodule: LightningDataModule | None = None,
         **options: object,
     ) -> list[object]:
         """Returns the results of predict_step (or of the model itself) for each batch of this rank.
         Raises InvalidSpec without a loader."""
-        module = model if model is not None else self.task.model
+        module = model if model is not None else self.running.model
         module.to(self.engine.device)
         source = self._prepared(module, datamodule, "predict")
         loader = dataloaders if dataloaders is not None else loader_of(source, "predict_dataloader")
         if loader is None:
             raise InvalidSpec("There is no predict_dataloader.", hint="trainer.predict(model, loader)")
-        step = module.predict_step if hasattr(module, "predict_step") else lambda batch, n: module(batch)
+        step: Callable[..., object] = (
+            module.predict_step if hasattr(module, "predict_step") else lambda batch, n: module(batch)
+        )
         with self.engine.eval(module):
             return [
                 call_with(step, batch, n, 0)
@@ -318,15 +329,15 @@ class Trainer:
     def save_checkpoint(self, filepath: str | Path, *args: object, **options: object) -> None:
         """Write the module's weights to this safetensors file, for `load_from_checkpoint`.
         Stoker writes the run's checkpoints itself."""
-        self.engine.export(filepath, self.task.model)
+        self.engine.export(filepath, self.running.model)
 
     def log_value(
         self, name: str, value: object, on_step: bool | None, on_epoch: bool | None, size: int | None
     ) -> None:
         """See LightningModule.log."""
-        self.task.log_value(name, value, on_step, on_epoch, size)
+        self.running.log_value(name, value, on_step, on_epoch, size)
 
-    def _prepared(self, model: LightningModule, datamodule: object, stage: str) -> object:
+    def _prepared(self, model: LightningModule, datamodule: LightningDataModule | None, stage: str) -> object:
         """What gives the loaders, after its prepare_data and setup."""
         model.__dict__["_trainer"] = self
         if datamodule is not None:
@@ -344,11 +355,12 @@ class Trainer:
 
     def tell(self, moment: str, *values: object) -> None:
         """Call a hook of the module and of each callback that defines it."""
-        if hasattr(self.task.model, moment):
-            call_with(getattr(self.task.model, moment), *values)
+        model = self.running.model
+        if hasattr(model, moment):
+            call_with(getattr(model, moment), *values)
         for each in self.callbacks:
             if hasattr(each, moment):
-                call_with(getattr(each, moment), self, self.task.model, *values)
+                call_with(getattr(each, moment), self, model, *values)
 
 
 class _Moments:
@@ -364,7 +376,7 @@ class _Moments:
 
     def epoch(self, trainer: OurTrainer, epoch: int) -> None:
         self.front.tell("on_train_epoch_end")
-        self.front.task.evaluated = False
+        self.front.running.evaluated = False
 
     def end(self, trainer: OurTrainer) -> None:
         self.front.tell("on_train_end")
@@ -390,17 +402,20 @@ class ByHand:
     """A wrapped optimizer for a module with `automatic_optimization = False`;
     it has the attributes of the optimizer."""
 
+    _engine: Engine
+    optimizer: Optimizer
+
     def __init__(self, engine: Engine, optimizer: Optimizer) -> None:
         self.__dict__.update(_engine=engine, optimizer=optimizer)
 
-    def step(self, closure: object = None, **options: object) -> None:
+    def step(self, closure: Callable[[], object] | None = None, **options: object) -> None:
         """Step the optimizer with the accumulated gradients; losses are not scaled.
         A closure is called first."""
         if closure is not None:
             closure()
-        core = self._engine._core
-        if id(self.optimizer) in core.gradients.weights:
-            core.gradients.weights[id(self.optimizer)] = core.micro.share
+        weights = self._engine._core.gradients.weights
+        if id(self.optimizer) in weights:
+            weights[id(self.optimizer)] = self._engine._micro().share
         self._engine.update(self.optimizer)
 
     def zero_grad(self, *args: object, **options: object) -> None:
@@ -434,9 +449,9 @@ class _ModuleTask(Task):
         self.schedulers = [entry["scheduler"] for entry in entries]
         self._rules = entries
         keep = self.engine.keep
-        self._means = keep(lightning_means={})  # name -> [sum, weight], of this epoch
-        self._kept_outputs = keep(lightning_outputs=[])
-        self._passes = keep(lightning_passes={"epochs": 0})
+        self._means: dict[str, list[float]] = keep(lightning_means={})  # name -> [sum, weight], of this epoch
+        self._kept_outputs: list[dict] = keep(lightning_outputs=[])
+        self._passes: dict[str, int] = keep(lightning_passes={"epochs": 0})
         self._collects = overrides(self.model, "training_epoch_end")
 
     def by_hand(self) -> object:
@@ -455,7 +470,7 @@ class _ModuleTask(Task):
             self._epoch = self.front.current_epoch
             with seeds.bubble(core.moves):
                 self.front.tell("on_train_epoch_start")
-        number = core.micro.number // self.engine.ranks
+        number = self.engine._micro().number // self.engine.ranks
         self._phase, self._batch = "training", batch
         self.front.tell("on_train_batch_start", batch, number, 0)
         outputs = (
@@ -495,7 +510,7 @@ class _ModuleTask(Task):
                 self.engine.update(optimizer)
         return output
 
-    def _output(self, result: object) -> tuple[torch.Tensor | None, dict]:
+    def _output(self, result: torch.Tensor | dict | None) -> tuple[torch.Tensor | None, dict]:
         """(loss, what an epoch's end gets) of what a training step returned.
         Old entries `log` and `progress_bar` are logged."""
         if not isinstance(result, dict):
@@ -511,7 +526,7 @@ class _ModuleTask(Task):
         }
 
     def score(self, batch: object) -> dict[str, torch.Tensor]:
-        number = self.engine._core.micro.number // self.engine.ranks
+        number = self.engine._micro().number // self.engine.ranks
         if not self._phase:
             self._phase = self.kind
             self._outputs.clear()
@@ -561,7 +576,7 @@ class _ModuleTask(Task):
             self.engine.log(**{name: number})
 
     def _add(self, name: str, value: torch.Tensor, weight: int) -> None:
-        if self.engine._core.micro.ghost:
+        if self.engine._micro().ghost:
             return
         total, weights = self._means.get(name, [0.0, 0])
         self._means[name] = [total + value.double().mean() * weight, weights + weight]

@@ -13,6 +13,7 @@ from stoker.engine.progress import say
 if TYPE_CHECKING:
     from stoker.compat.lightning import Trainer
     from stoker.compat.lightning_module import LightningModule
+    from stoker.engine.engine import Engine
 
 
 COUNTERS = ("best", "wait_count", "stopped_epoch")
@@ -239,7 +240,7 @@ class Logger:
         self.name = name
         self.version = version
         self.experiment = Experiment(self)
-        self.engine = None
+        self.engine: Engine | None = None
 
     def log_metrics(self, metrics: dict[str, object], step: int | None = None) -> None:
         """Write numbers."""

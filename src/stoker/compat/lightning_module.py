@@ -4,10 +4,11 @@ the base classes of a user's module."""
 from __future__ import annotations
 
 import inspect
+import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -41,15 +42,20 @@ class Hparams(Namespace):
 class Remembers:
     """`save_hyperparameters`: the arguments of __init__ as `self.hparams`."""
 
-    def save_hyperparameters(self, *names: object, ignore: object = (), logger: bool = True) -> None:
+    def save_hyperparameters(
+        self,
+        *names: str | Namespace | Mapping[str, object],
+        ignore: str | Iterable[str] | None = (),
+        logger: bool = True,
+    ) -> None:
         """Store the arguments of the calling __init__; with `names`, only these arguments.
         A Namespace or dict is stored as it is."""
         left = {ignore} if isinstance(ignore, str) else set(ignore or ())
-        if names and not isinstance(names[0], str):
-            found = dict(vars(names[0]) if isinstance(names[0], Namespace) else names[0])
+        given = names[0] if names else ""
+        if not isinstance(given, str):
+            found = dict(vars(given) if isinstance(given, Namespace) else given)
         else:
-            frame = inspect.currentframe().f_back
-            arguments = inspect.getargvalues(frame)
+            arguments = inspect.getargvalues(sys._getframe(1))
             found = {name: arguments.locals[name] for name in arguments.args[1:]}
             found.update(arguments.locals.get(arguments.keywords, {}) if arguments.keywords else {})
             found = {name: value for name, value in found.items() if not names or name in names}
@@ -133,7 +139,7 @@ class LightningModule(Remembers, nn.Module):
         """
         self.trainer.log_value(name, value, on_step, on_epoch, batch_size)
 
-    def log_dict(self, values: dict[str, object], *args: object, **options: object) -> None:
+    def log_dict(self, values: dict[str, object], *args: Any, **options: Any) -> None:
         """Call `log` for each entry."""
         for name, value in values.items():
             self.log(name, value, *args, **options)
@@ -145,18 +151,18 @@ class LightningModule(Remembers, nn.Module):
     def optimizers(self) -> object:
         """The optimizers (a single optimizer without a list),
         for a module with `automatic_optimization = False`."""
-        return self.trainer.task.by_hand()
+        return self.trainer.running.by_hand()
 
     def lr_schedulers(self) -> object:
         """The schedulers (a single scheduler without a list; None if there are none)."""
-        found = self.trainer.task.schedulers
+        found = self.trainer.running.schedulers
         return found[0] if len(found) == 1 else found or None
 
     def manual_backward(self, loss: torch.Tensor, *args: object, **options: object) -> None:
         """Add the gradients of the loss."""
         self.trainer.engine.backward(loss, retain_graph=bool(options.get("retain_graph")))
 
-    def toggle_optimizer(self, optimizer: object, optimizer_idx: int | None = None) -> None:
+    def toggle_optimizer(self, optimizer: Optimizer, optimizer_idx: int | None = None) -> None:
         """Until `untoggle_optimizer`, only the parameters of this optimizer need gradients."""
         own = {p for group in optimizer.param_groups for p in group["params"]}
         self.__dict__["_toggled"] = [p for p in self.parameters() if p.requires_grad and p not in own]
@@ -263,7 +269,7 @@ class LightningDataModule(Remembers):
     """A group of loaders."""
 
     def __init__(self, *args: object, **options: object) -> None:
-        self.trainer = None
+        self.trainer: Trainer | None = None
 
     def prepare_data(self) -> None:
         """Called first, on rank 0."""

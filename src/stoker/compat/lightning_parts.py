@@ -127,7 +127,7 @@ def loader_of(source: object, *names: str) -> Iterable | None:
     return None
 
 
-def only_loader(loaders: Any, use: str = "evaluate") -> Iterable | None:
+def only_loader(loaders: Any, use: str = "evaluate") -> Iterable:
     """The loader, also from a list or dict with a single loader. Raises InvalidSpec for several loaders."""
     several = list(loaders.values()) if isinstance(loaders, dict) else loaders
     if isinstance(several, list | tuple) and several and hasattr(several[0], "dataset"):

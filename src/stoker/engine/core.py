@@ -149,7 +149,8 @@ class Core:
         names = self.objects.add(things)
         self.objects.measure_schedules(self.window)
         if self.resuming:
-            self.objects.restore(self.keeper.saved.doc, self.keeper.saved.tensors, names)
+            saved = self._saved()
+            self.objects.restore(saved.doc, saved.tensors, names)
 
     def kept_value(self, name: str, value: object) -> object:
         """The value that `keep` returns."""
@@ -160,10 +161,16 @@ class Core:
             held.value = value
             return value
         held.value = value
-        saved = self.objects.kept_of(self.keeper.saved.doc, self.keeper.saved.tensors, self.world.rank)
-        if name in saved:
-            held.restore(saved[name])
+        saved = self._saved()
+        kept = self.objects.kept_of(saved.doc, saved.tensors, self.world.rank)
+        if name in kept:
+            held.restore(kept[name])
         return held.value
+
+    def _saved(self) -> checkpoint.Saved:
+        """The checkpoint that the run resumes from."""
+        assert self.keeper.saved is not None  # `open` sets it with `resuming`, `arrive` clears both
+        return self.keeper.saved
 
     # what the loops ask for
 
@@ -198,7 +205,7 @@ class Core:
     def arrive(self) -> None:
         """The position of the checkpoint is reached:
         restore the state, whatever the code before the loop did."""
-        saved = self.keeper.saved
+        saved = self._saved()
         self.objects.restore_all(saved.doc, saved.tensors)
         for name, value in self.objects.kept_of(saved.doc, saved.tensors, self.world.rank).items():
             if name in self.objects.kept:
@@ -260,11 +267,11 @@ class Core:
                 f"epoch {self.epoch + 1}", loop.spot.item, loop.feed.length(), self.samples, self.loss()
             )
         if self.world.size == 1:
-            due, stop = self.keeper.due(self.steps, self.epochs_done), self.signals.wanted
+            due, stop = self.keeper.due(self.steps, self.epochs_done), bool(self.signals.wanted)
         else:
-            due, stop = self._agreed[:2]
+            due, stop = bool(self._agreed[0]), bool(self._agreed[1])
         if (due or stop) and not self._waits_for_epoch(loop):
-            self.save_at(loop, loop.following(self.window), wait=bool(stop))
+            self.save_at(loop, loop.following(self.window), wait=stop)
             if stop:
                 self._stop()
 
@@ -309,6 +316,7 @@ class Core:
             return
         self.moved = self.trained = True
         self.steps += 1
+        assert self.micro is not None  # an optimizer steps inside a loop over batches
         self.samples += self.micro.samples
         if self.keeper.pulse is not None:
             self.keeper.pulse.beat(self.steps, self.samples)
@@ -489,20 +497,12 @@ class Core:
     def _where(self) -> str:
         """Which samples the current micro-batch holds, for an error message."""
         item = self.micro.item if self.micro else None
-        ids = (
-            item.tolist()
-            if isinstance(item, torch.Tensor) and item.dtype == torch.int64 and item.dim() == 1
-            else item
-        )
-        known = isinstance(ids, list) and all(isinstance(i, int) for i in ids)
-        return (
-            (
-                "Samples of its last micro-batch: "
-                f"{', '.join(map(str, ids[:16]))}{', ...' if len(ids) > 16 else ''}."
-            )
-            if known
-            else ""
-        )
+        if isinstance(item, torch.Tensor) and item.dtype == torch.int64 and item.dim() == 1:
+            item = item.tolist()
+        if not isinstance(item, list) or not all(isinstance(i, int) for i in item):
+            return ""
+        shown = ", ".join(map(str, item[:16]))
+        return f"Samples of its last micro-batch: {shown}{', ...' if len(item) > 16 else ''}."
 
     def _look_for_carried(self, quietly: bool = False) -> list[str]:
         """Names that the loop which begins now carries and that are not kept;
@@ -590,14 +590,14 @@ def stop_recording() -> None:
     """Under `stoker run`, tell the hooks not to record this script: it saves and resumes by itself."""
     # now, in older hooks
     for end, words in (("resume.core.outcome", "resume.core.words"), ("ghost.fate", "ghost.words")):
-        found = [sys.modules.get(f"stoker_hooks.{name}") for name in (end, words)]
-        if None not in found:
-            found[0].refuse_for_all(found[1].ENGINE)
+        outcome, sentences = (sys.modules.get(f"stoker_hooks.{name}") for name in (end, words))
+        if outcome is not None and sentences is not None:
+            outcome.refuse_for_all(sentences.ENGINE)
 
 
 def _of_user() -> FrameType | None:
     """The innermost frame outside of Stoker."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(HERE):
         frame = frame.f_back
     return frame

@@ -11,15 +11,17 @@ from __future__ import annotations
 import copy
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain, islice
+from typing import Any
 
 import numpy
 import torch
 from torch.utils.data import (
     DataLoader,
+    Dataset,
     DistributedSampler,
     IterableDataset,
     Subset,
@@ -59,7 +61,14 @@ class Micro:
 
 
 def micros(
-    items: Iterator, size_of: object, skip: int, window: int, *, rank: int, ranks: int, ghosts: bool
+    items: Iterator,
+    size_of: Callable[[Any], int],
+    skip: int,
+    window: int,
+    *,
+    rank: int,
+    ranks: int,
+    ghosts: bool,
 ) -> Iterator[Micro]:
     """This rank's micro-batches. `window` micro-batches make one optimizer step;
     slot n belongs to rank n % ranks."""
@@ -89,11 +98,12 @@ def micros(
 class Feed:
     """The base class: a plain list of batches."""
 
+    source: Any  # here a sequence; each subclass reads another type
     notes: tuple[str, ...] = ()  # said at the start
     doubt = ""  # why a resume cannot be exact; empty if it can
     batch_size: int | None = None
 
-    def __init__(self, source: Sequence) -> None:
+    def __init__(self, source: Iterable) -> None:
         self.source = source
         self.name = type(source).__name__
 
@@ -156,8 +166,7 @@ class Loader(Feed):
         self._own: seeds.Isolated | None = None  # what the sampler draws in this epoch
         self._before: dict | None = None  # the sampler when the epoch began
         self._resumed: dict | None = None  # the saved state of an epoch that goes on
-        self._inner: DataLoader | None = None
-        self._queue: _Queue | None = None
+        self._workers: tuple[_Queue, DataLoader] | None = None
         whole = hasattr(self.dataset, "__getitems__") and not isinstance(self.dataset, Subset)
         self.seeded = Seeded(self.dataset, source.collate_fn, source.batch_sampler is None, whole)
         notes = (
@@ -202,16 +211,17 @@ class Loader(Feed):
             return None
 
     def items(self, place: int, skip: int) -> Iterator[Indices]:
-        self._own = own_order(self.source, place)
+        own = self._own = own_order(self.source, place)
         if self._resumed is not None:
-            self._catch_up(self._resumed)
-        return index_batches(self.source, place, skip, self._own)
+            assert own is not None  # `drawn` was saved because the sampler draws by itself
+            self._catch_up(own, self._resumed)
+        return index_batches(self.source, place, skip, own)
 
-    def _catch_up(self, saved: dict) -> None:
+    def _catch_up(self, own: seeds.Isolated, saved: dict) -> None:
         """Draw what was drawn. If the sampler is then another than the saved one,
         the script changed it meanwhile."""
         self._resumed = None
-        self._own.pull(saved["drawn"])
+        own.pull(saved["drawn"])
         if not same(self._now(), saved["now"]):
             self._put(saved["now"])
 
@@ -230,12 +240,13 @@ class Loader(Feed):
             for micro, order in orders:
                 yield micro, self.seeded.__getitems__(order)
             return
-        if self._inner is None:
-            self._queue = _Queue()
-            self._inner = _with_workers(self.source, self.seeded, self._queue)
-        self._queue.orders = orders
-        waiting = self._queue.waiting = deque()
-        for batch in workers.started(self._inner):
+        if self._workers is None:
+            queue = _Queue()
+            self._workers = queue, _with_workers(self.source, self.seeded, queue)
+        queue, inner = self._workers
+        queue.orders = orders
+        waiting = queue.waiting = deque()
+        for batch in workers.started(inner):
             yield waiting.popleft(), batch
 
     def begin(self, epoch: int) -> None:
@@ -398,7 +409,14 @@ class Seeded:
     """A dataset that fetches and collates a batch with the seed given beside the indices.
     Attributes are those of the wrapped dataset."""
 
-    def __init__(self, dataset: object, collate: object, single: bool, whole: bool) -> None:
+    _dataset: Dataset
+    _collate: Callable[[Any], object]
+    _single: bool
+    _whole: bool
+
+    def __init__(
+        self, dataset: Dataset, collate: Callable[[Any], object], single: bool, whole: bool
+    ) -> None:
         self.__dict__.update(_dataset=dataset, _collate=collate, _single=single, _whole=whole)
 
     def __getitems__(self, order: tuple[int, list]) -> object:
@@ -473,7 +491,7 @@ def _listed(item: Indices) -> list:
 
 def feed(source: object) -> Feed:
     """The feed for the argument of `batches`. Raises InvalidSpec if the argument cannot be iterated."""
-    if type(source) is DataLoader or (isinstance(source, DataLoader) and not hasattr(source, "state_dict")):
+    if isinstance(source, DataLoader) and (type(source) is DataLoader or not hasattr(source, "state_dict")):
         if isinstance(source.dataset, IterableDataset):
             return Stream(source)
         tensors, rows_of = _in_memory(source.dataset)
@@ -490,7 +508,7 @@ def feed(source: object) -> Feed:
     )
 
 
-def _in_memory(dataset: object) -> tuple[tuple[torch.Tensor, ...], torch.Tensor | None]:
+def _in_memory(dataset: Dataset) -> tuple[tuple[torch.Tensor, ...], torch.Tensor | None]:
     """(tensors, which of their rows) if the dataset is nothing but rows of CPU tensors."""
     rows_of = None
     while type(dataset) is Subset:
@@ -571,7 +589,8 @@ def move(batch: object, device: torch.device) -> object:
         moved = {k: move(v, device) for k, v in batch.items()}
         return moved if type(batch) is dict else type(batch)(moved)
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(move(v, device) for v in batch))
+        make: Callable[..., object] = type(batch)  # a namedtuple takes its fields one by one
+        return make(*(move(v, device) for v in batch))
     if isinstance(batch, list | tuple):
         return type(batch)(move(v, device) for v in batch)
     return batch.to(device) if hasattr(batch, "to") and hasattr(batch, "device") else batch

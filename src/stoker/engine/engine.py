@@ -64,7 +64,7 @@ class Engine:
         """The number of processes that train together."""
         return self._core.world.size
 
-    def setup(self, *things: object, compile: bool = False) -> object:
+    def setup(self, *things: object, compile: bool = False) -> Any:  # one object, or a tuple
         """Move models to the device, register all objects, and restore them when the run resumes.
 
         things: models, optimizers, schedulers, DataLoaders, anything with state_dict and load_state_dict,
@@ -203,7 +203,7 @@ class Engine:
         if not self._core.resuming:
             self._core.keeper.want(None if score is None else float(score))
 
-    def keep(self, **values: object) -> object:
+    def keep(self, **values: object) -> Any:  # one value, or a tuple
         """Add values to the checkpoints: `best = engine.keep(best=max(best, accuracy))`.
         Returns the value; for several values, a tuple.
 

@@ -12,8 +12,10 @@ import dis
 import sys
 import weakref
 from collections import Counter
+from collections.abc import Iterator
 from time import perf_counter
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Self
 
 from stoker.engine import seeds
 from stoker.engine.data import Feed, Micro, micros
@@ -105,7 +107,7 @@ class Loop:
         self.begun = False
         self.over = False
 
-    def __iter__(self) -> Loop:
+    def __iter__(self) -> Self:
         return self
 
     def _begin(self) -> int | str:
@@ -114,7 +116,7 @@ class Loop:
         position = self.engine.position
         start = position.saved.get(self.key, 0) if self.engine.resuming else 0
         position.enter(self)
-        self.spot.item = 0 if start == DONE else start
+        self.spot.item = start if isinstance(start, int) else 0
         if self.engine.resuming and position.at == self.key:
             self.engine.arrive()
         return start
@@ -152,7 +154,7 @@ class Loop:
             self.engine.position.failed.add(self.key)
 
 
-def _by_break(frame: object) -> bool:
+def _by_break(frame: FrameType) -> bool:
     """Is the loop's frame dropping the iterator by itself (break, return),
     not because an exception passes through?"""
     code = frame.f_code.co_code
@@ -215,7 +217,7 @@ class Batches(Loop):
         super().__init__(engine)
         self.feed = feed
         self.micro: Micro | None = None
-        self._source: object = None
+        self._source: Iterator[tuple[Micro, object]] | None = None
         self._models = seeds.mix(self.place, -1)
 
     def __len__(self) -> int:
@@ -226,12 +228,13 @@ class Batches(Loop):
 
     def __next__(self) -> object:
         engine = self.engine
-        if self._source is None:
-            self._open()
-        elif self.micro.last:
+        source = self._source
+        if source is None:
+            source = self._open()
+        elif self.micro is not None and self.micro.last:
             engine.boundary(self)
         before = perf_counter()
-        found = next(self._source, None)
+        found = next(source, None)
         if found is None:
             self._close()
             raise StopIteration
@@ -243,13 +246,13 @@ class Batches(Loop):
         engine.seed_all(seeds.mix(self._models, self.micro.number))
         return batch
 
-    def _open(self) -> None:
+    def _open(self) -> Iterator[tuple[Micro, object]]:
         if self.over:
             raise StopIteration
         engine = self.engine
         engine.before_loop(self)
         start = self._begin()
-        if start == DONE:
+        if isinstance(start, str):  # done
             self._end()
             raise StopIteration
         engine.drop_pending()
@@ -266,8 +269,10 @@ class Batches(Loop):
             ranks=engine.world.size,
             ghosts=not engine.evaluating,
         )
-        self._source = engine.on_device(self.feed.batches(self.place, shared), self.feed.ahead())
+        source = engine.on_device(self.feed.batches(self.place, shared), self.feed.ahead())
+        self._source = source
         engine.batches_begin()
+        return source
 
     def _close(self) -> None:
         self.feed.end()
@@ -290,4 +295,5 @@ class Batches(Loop):
     def following(self, window: int) -> int:
         """The first micro-batch of the next optimizer step."""
         micro = self.micro
+        assert micro is not None  # asked for after a micro-batch
         return (micro.number // window) * window + micro.slots

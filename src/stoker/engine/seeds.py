@@ -10,7 +10,7 @@ from __future__ import annotations
 import _random
 import random
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import islice
@@ -53,7 +53,7 @@ def seed_gpu(seed: int) -> None:
     torch.cuda.default_generators[number].manual_seed(seed)
 
 
-def seeder(device: torch.device) -> object:
+def seeder(device: torch.device) -> Callable[[int], None]:
     """The function that seeds all generators for this device."""
     return seed_gpu if device.type == "cuda" else seed_cpu
 

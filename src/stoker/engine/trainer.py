@@ -15,9 +15,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from contextlib import ExitStack
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import nn
@@ -136,6 +137,11 @@ class Trainer:
         self._call("end")
         return self.history
 
+    def _task(self) -> Task:
+        if self.task is None:
+            raise InvalidSpec("The Trainer has no task yet.", hint="trainer.fit(task, train)")
+        return self.task
+
     def _run(self, train: Iterable, test: Iterable | None) -> None:
         engine = self.engine
         epochs = self._epochs(train)
@@ -146,14 +152,14 @@ class Trainer:
             self.scores = {}
             if test is not None and (over or epoch + 1 == epochs or (epoch + 1) % self.eval_every == 0):
                 self._evaluate(test)
-            self.task.after_epoch(self.scores)
+            self._task().after_epoch(self.scores)
             self._call("epoch", epoch)
             if self._stopping or over:
                 self._stopping = engine.keep(stopping=False)
                 break
 
     def _train(self, train: Iterable) -> None:
-        engine, task = self.engine, self.task
+        engine, task = self.engine, self._task()
         last = self._last(train, self._most_train)
         for batch in engine.batches(train):
             before = engine.steps
@@ -161,7 +167,7 @@ class Trainer:
             if engine.steps != before:
                 task.after_step()
                 self._call("step")
-            if self._reached() or engine._core.micro.number >= last:
+            if self._reached() or engine._micro().number >= last:
                 break
 
     def _last(self, loader: Iterable, most: int | float | None) -> float:
@@ -169,7 +175,7 @@ class Trainer:
         infinite without a limit."""
         if most is None:
             return float("inf")
-        batches = len(loader) * most if isinstance(most, float) else most * self.engine.ranks
+        batches = len(cast(Sized, loader)) * most if isinstance(most, float) else most * self.engine.ranks
         return max(1, int(batches)) - 1
 
     def _reached(self) -> bool:
@@ -179,10 +185,11 @@ class Trainer:
         if self.epochs is not None:
             return self.epochs
         try:
-            per_epoch = -(-len(train) // self.engine._core.window)
+            per_epoch = -(-len(cast(Sized, train)) // self.engine._core.window)
         except TypeError:
             raise InvalidSpec("Trainer(steps=...) needs a loader that has a length.",
                               hint="Use epochs, or give the dataset a __len__.") from None
+        assert self.steps is not None  # epochs is None: exactly one of the two is given
         return -(-self.steps // per_epoch) if per_epoch else 0
 
     def _evaluate(self, test: Iterable) -> None:
@@ -193,33 +200,35 @@ class Trainer:
             f"epoch {self.epoch + 1}  "
             + "  ".join(f"{name} {value:.4f}" for name, value in self.scores.items())
         )
-        if self.task.watch is not None:
-            self.engine.save(score=watched(self.task, self.scores))
+        task = self._task()
+        if task.watch is not None:
+            self.engine.save(score=watched(task, self.scores))
         self._call("evaluate", self.scores)
 
     def evaluate(self, loader: Iterable) -> dict[str, float]:
         """The means of `task.score` over a loader: each sample once, over all ranks.
         Call it on every rank, after or inside `fit`."""
+        task = self._task()
         totals: dict[str, torch.Tensor] = {}
         counts: dict[str, int] = {}
         with ExitStack() as stack:
             stack.enter_context(self.engine.eval())
-            for part in parts(self.task):
+            for part in parts(task):
                 if isinstance(part, EMA):
                     stack.enter_context(part.applied())
             last = self._last(loader, self._most_test)
             for batch in self.engine.batches(loader):
-                for name, given in self.task.score(batch).items():
+                for name, given in task.score(batch).items():
                     value = torch.as_tensor(given, dtype=torch.float64)
                     weight = value.numel() if value.dim() else rows(batch)
                     totals[name] = totals.get(name, 0.0) + (value.sum() if value.dim() else value * weight)
                     counts[name] = counts.get(name, 0) + weight
-                if self.engine._core.micro.number >= last:
+                if self.engine._micro().number >= last:
                     break
             means = self._means({name: (float(total), counts[name]) for name, total in totals.items()})
-            return self.task.after_evaluation(means)
+            return task.after_evaluation(means)
 
-    def _means(self, mine: dict[str, tuple[float, int]]) -> dict[str, float]:
+    def _means(self, mine: dict[str, tuple[float, float]]) -> dict[str, float]:
         """Over all ranks; one that had no batch knows no names."""
         everywhere = [json.loads(part) for part in self.engine._core.world.gather(json.dumps(mine).encode())]
         names = dict.fromkeys(name for part in everywhere for name in part)

@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from stoker.engine.errors import StateError
-from stoker.engine.weights import start_from
+from stoker.engine.weights import load
 
 if TYPE_CHECKING:
     from stoker.compat.lightning import Trainer
@@ -194,8 +194,8 @@ class LightningModule(Remembers, nn.Module):
         with strict=False, loads the weights that fit.
         """
         module = cls(**hparams)
-        said = start_from(Path(checkpoint_path), [module])
-        if strict and "not taken" in said:
+        said, left = load(Path(checkpoint_path), [module])
+        if strict and left:
             raise StateError(f"The checkpoint is from a different {cls.__name__}: {said}.")
         return module
 

@@ -16,8 +16,13 @@ MOST_NAMED = 6
 
 
 def start_from(path: Path, models: list[nn.Module]) -> str:
+    """As `load`, but returns only the sentence."""
+    return load(path, models)[0]
+
+
+def load(path: Path, models: list[nn.Module]) -> tuple[str, list[str]]:
     """Copy tensors into the models if name and shape agree.
-    Returns a sentence that lists the tensors loaded and not loaded.
+    Returns a sentence that lists the tensors loaded and not loaded, and the tensors that were not loaded.
 
     path: a .safetensors file (of `engine.export`, for the first model), a state_dict saved by torch.save,
         a checkpoint, or the folder of a run (its best checkpoint, or the newest if there is no best).
@@ -26,7 +31,8 @@ def start_from(path: Path, models: list[nn.Module]) -> str:
     found = _read(path)
     several = any(name.startswith("model1.state.") for name in found)
     of_model = [_of(found, n) for n in range(1, len(models) + 1)] if several else [found]
-    taken, left = 0, []
+    taken = 0
+    left: list[str] = []
     with torch.no_grad():
         for model, tensors in zip(models, of_model, strict=False):
             own = model.state_dict()
@@ -43,9 +49,8 @@ def start_from(path: Path, models: list[nn.Module]) -> str:
     if not taken:
         raise StateError(f"{path} has no tensor that fits the model: {', '.join(left[:MOST_NAMED])}.")
     more = f", and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
-    return f"starts from {path}: {taken} tensors loaded" + (
-        f"; not loaded: {', '.join(left[:MOST_NAMED])}{more}" if left else ""
-    )
+    said = f"starts from {path}: {taken} tensors loaded"
+    return (f"{said}; not loaded: {', '.join(left[:MOST_NAMED])}{more}", left) if left else (said, [])
 
 
 def _of(tensors: dict[str, torch.Tensor], number: int) -> dict[str, torch.Tensor]:

@@ -14,6 +14,7 @@ import click
 from stoker.base.config import home, load_config
 from stoker.base.errors import InvalidSpec, NotFound, StateError, TargetError
 from stoker.cli import output
+from stoker.cli.options import PLAIN_SSH
 
 LOOPBACK = "127.0.0.1"
 KEEP_ALIVE = ("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4")
@@ -103,21 +104,9 @@ def push(source: str, place: str) -> None:
     if not os.path.exists(source):
         raise NotFound(f"There is no file or folder {output.shown(source)}.", hint="Check the path.")
     slash = "/" if os.path.isdir(source) else ""
-    shell = shlex.join(
-        [
-            "ssh",
-            *options,
-            "-o",
-            "RemoteCommand=none",
-            "-o",
-            "RequestTTY=no",
-            "-o",
-            "ClearAllForwardings=yes",
-            *KEEP_ALIVE,
-        ]
-    )
+    ssh_there = shlex.join([*PLAIN_SSH, *options, *KEEP_ALIVE])
     progress = ["--info=progress2"] if output.is_terminal(sys.stdout) else []
-    words = ["-rlpt", "-s", "--partial", *progress, "-e", shell, f"{source}{slash}", f"{host}:{path}"]
+    words = ["-rlpt", "-s", "--partial", *progress, "-e", ssh_there, f"{source}{slash}", f"{host}:{path}"]
     try:
         done = subprocess.run(["rsync", *words], check=False)
     except FileNotFoundError as e:

@@ -15,22 +15,11 @@ from stoker.base.errors import InvalidSpec, NotFound, StateError, TargetError
 from stoker.base.state import State
 from stoker.base.units import format_duration, format_size
 from stoker.cli import output
-from stoker.cli.options import ALL_RUNS, Duration, json_option, plane
+from stoker.cli.options import ALL_RUNS, PLAIN_SSH, Duration, json_option, plane
 
 LOGIN_S = 180.0  # for the one login at which ssh may ask for something
 SHM_LOW_BYTES = 512 << 20  # less than that is too little for the workers of a DataLoader
 CLOCK_S = 2.0  # a clock that is wrong by less is not told
-SSH = (
-    "ssh",
-    "-o",
-    "RemoteCommand=none",
-    "-o",
-    "RequestTTY=no",
-    "-o",
-    "ClearAllForwardings=yes",
-    "-o",
-    "ConnectTimeout=15",
-)
 
 
 @click.group("machine", help="Add, list, check and remove the machines that `stoker run --on NAME` can use.")
@@ -139,7 +128,8 @@ def _login(host: str, *options: str) -> None:
     except ValueError as e:
         raise InvalidSpec(f"'{host}' is not a valid argument for ssh: {e}.") from e
     try:
-        subprocess.run([*SSH, *options, *words, "exit 0"], timeout=LOGIN_S, check=False)
+        login = [*PLAIN_SSH, "-o", "ConnectTimeout=15", *options, *words, "exit 0"]
+        subprocess.run(login, timeout=LOGIN_S, check=False)
     except FileNotFoundError as e:
         raise InvalidSpec("This machine has no ssh.", hint="Install the OpenSSH client.") from e
     except subprocess.TimeoutExpired as e:

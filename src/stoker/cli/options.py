@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 ALL_RUNS = 1_000_000
 ENDED_EARLY = "ended-early"  # the tag of a run that `stoker sweep --halve` ended
+# nothing of the user's ssh config gets in the way of a command that Stoker sends
+PLAIN_SSH = ("ssh", "-o", "RemoteCommand=none", "-o", "RequestTTY=no", "-o", "ClearAllForwardings=yes")
 _client: Client | None = None
 
 

@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stoker.base.parts import WORDS
 from stoker.base.units import format_duration
 
-WORDS = {
-    "data": "waiting for data",
-    "start": "starting workers",
-    "transfer": "copying to the GPU",
-    "forward": "forward and loss",
-    "backward": "backward",
-    "optimizer": "optimizer",
-    "save": "saving",
-    "log": "printing, logging",
-    "image": "images of exact resume",
-    "evaluation": "evaluation",
-    "other": "other code of the script",
-    "gap": "idle, waiting for the script",
-}
 BAR = 30  # columns
 LEAST = 0.002  # a share below this is not shown
 

@@ -97,13 +97,7 @@ class Attached:
         with self._thinking:
             if self._protocol.state is State.OPEN:
                 self._protocol.send_close(1000)
-        if self._writing.acquire(blocking=False):
-            try:
-                self._flush()
-            except OSError:
-                pass
-            finally:
-                self._writing.release()
+        self._flush_if_free()
         self._closed = True
         try:
             self._link.shutdown(socket.SHUT_RDWR)
@@ -151,14 +145,18 @@ class Attached:
         for event in events:
             if isinstance(event, Frame):
                 self._sort(event)
-        # an answer to a ping or a close; a writer that waits will send it along
-        if self._writing.acquire(blocking=False):
-            try:
-                self._flush()
-            except OSError:
-                pass
-            finally:
-                self._writing.release()
+        self._flush_if_free()  # an answer to a ping or a close
+
+    def _flush_if_free(self) -> None:
+        """Send what waits, unless somebody is writing: he will send it along."""
+        if not self._writing.acquire(blocking=False):
+            return
+        try:
+            self._flush()
+        except OSError:
+            pass
+        finally:
+            self._writing.release()
 
     def _sort(self, frame: Frame) -> None:
         if frame.opcode is Opcode.CLOSE:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from stoker.base.parts import WORDS
 from stoker.tune.findings import Curve, Findings
-from stoker.tune.report import WORDS, number
+from stoker.tune.report import number
 
 if TYPE_CHECKING:
     import drawsvg

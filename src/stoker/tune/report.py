@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from io import StringIO
 from typing import TYPE_CHECKING
 
+from stoker.base.parts import WORDS
 from stoker.base.units import format_size
 from stoker.tune.findings import RISKS, Action, Findings, Range
 
@@ -19,18 +20,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-WORDS = {
-    "data": "waiting for data",
-    "start": "starting workers",
-    "transfer": "copying to the GPU",
-    "forward": "forward and loss",
-    "backward": "backward",
-    "optimizer": "optimizer",
-    "save": "saving",
-    "log": "printing, logging",
-    "evaluation": "evaluation",
-    "other": "other code of the script",
-}
 TIP_TITLES = {
     "num_workers": "loader workers",
     "pin_memory": "pin_memory",

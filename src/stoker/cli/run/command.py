@@ -203,8 +203,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     ),
 )
 @click.option("--compat", type=click.Choice(launch.LIBRARIES), default=None,
-              help="Use Stoker's engine to run a script that was written for this library; "
-                   "the library itself must not be installed.")
+              help="Use Stoker's engine to run a script that was written for this library. "
+                   "Refused if the library itself is installed.")
 @click.option(
     "--strict", is_flag=True, help="Exit with 7 if a training ends without an error, but made no step."
 )

@@ -103,7 +103,7 @@ def nothing_left() -> Iterator[None]:
     mark = uuid.uuid4().hex
     before = {name: os.environ.get(name) for name in (MARK, "PATH")}
     os.environ[MARK] = mark
-    os.environ["PATH"] = f"{before['PATH'] or os.defpath}:/dev/null/{mark}"  # daemons keep little else of their environment
+    os.environ["PATH"] = f"{before['PATH'] or os.defpath}:/nonexistent/{mark}"  # daemons keep little else of their environment
     yield
     for name, value in before.items():
         os.environ.pop(name) if value is None else os.environ.update({name: value})

@@ -22,7 +22,7 @@ class Leaks:
     def __init__(self) -> None:
         self.mark = uuid.uuid4().hex
         os.environ[MARK] = self.mark
-        os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:/dev/null/{self.mark}"  # the agent keeps little else of its environment
+        os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:/nonexistent/{self.mark}"  # the agent keeps little else of its environment
         self.pid = os.getpid()
         self.environ = dict(os.environ)
         self.files = _files()

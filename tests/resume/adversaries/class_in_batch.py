@@ -1,5 +1,5 @@
+# Tries: batches are objects of the script's own that know a class, and where and when they are from
 # expected: exact
-"""Batches are objects of the script's own that know a class, and where and when they are from."""
 import collections
 import datetime
 import decimal

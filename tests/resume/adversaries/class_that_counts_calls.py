@@ -1,5 +1,5 @@
+# Tries: batches are tensors of a class that counts each operation on them, and the text goes by that: whoever looks at one must not be counted
 # expected: either
-"""Batches are tensors of a class that counts each operation on them, and the text goes by that: whoever looks at one must not be counted."""
 import torch
 from torch import nn
 from torch.utils.data import DataLoader

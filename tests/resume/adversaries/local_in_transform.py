@@ -1,5 +1,5 @@
+# Tries: a transform makes what it keeps for its thread when it first runs, and counts there; the loop goes by that
 # expected: exact
-"""A transform makes what it keeps for its thread when it first runs, and counts there; the loop goes by that."""
 import threading
 
 import torch

@@ -1,5 +1,5 @@
+# Tries: keeps its log and its best weights as databases do: flushed, synced, renamed; and asks the open file how long it is
 # expected: exact
-"""Keeps its log and its best weights as databases do: flushed, synced, renamed; and asks the open file how long it is."""
 import os
 
 import torch

@@ -1,5 +1,5 @@
+# Tries: pictures remember by its address which transform has made them, as MONAI's do, and the script goes by that
 # expected: refused
-"""Pictures remember by its address which transform has made them, as MONAI's do, and the script goes by that."""
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset

@@ -1,5 +1,5 @@
+# Tries: batches hold tensors of a class of their own, with attributes: boxes in a format, pictures that know where they are from
 # expected: exact
-"""Batches hold tensors of a class of their own, with attributes: boxes in a format, pictures that know where they are from."""
 import enum
 
 import torch

@@ -49,6 +49,17 @@ def test_odd_words_on_the_command_line_are_valid_json(hooks):
     assert line["argv"][3] == 'a"b\n\\' and line["argv"][5] == "ä"
 
 
+def test_hooks_are_compiled_once_where_python_keeps_no_bytecode(hooks, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "theirs.py").write_text("import sys\nprint(sys.dont_write_bytecode)\n")
+    done = python(hooks, "import random, theirs", path=str(tmp_path / "mine"), PYTHONDONTWRITEBYTECODE="1", STOKER_RESUME="auto",
+                  STOKER_RESUME_DIR=str(tmp_path / "resume"))
+    assert (done.stdout, done.stderr) == ("True\n", "")
+    for folder, name in (("entry", "handlers"), ("resume/world", "files")):
+        assert list((hooks / "stoker_hooks" / folder).glob(f"__pycache__/{name}.*.pyc")), f"each process compiles {name} again"
+    assert not (tmp_path / "mine" / "__pycache__").exists(), "the script's own modules are kept as it says"
+
+
 def test_sys_path_is_as_without_them(hooks):
     code = "import sys; print(sys.path)"
     plain = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True,

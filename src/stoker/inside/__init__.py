@@ -7,3 +7,25 @@ the tuner found, applied) · measure (the tuner's part in the script) · rehears
 CPU) · resume (exact resume). The files beside the rooms serve several of them:
 paths, looks, wrote, scratch, copied, unseen. None imports anything of Stoker outside this folder.
 """
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # typing and collections would be imported for nothing
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def keeping_bytecode(call: Callable, *args: object) -> None:
+    """Call `call(*args)`. The bytecode of what it imports is kept, as Python does by default, also where the
+    script's Python is told to keep none (PYTHONDONTWRITEBYTECODE): compiling these files takes 0.2 s, and
+    every process of the run would do it."""
+    if not sys.dont_write_bytecode:
+        call(*args)
+        return
+    sys.dont_write_bytecode = False
+    try:
+        call(*args)
+    finally:
+        sys.dont_write_bytecode = True

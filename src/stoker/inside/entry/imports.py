@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from .. import keeping_bytecode
+
 TYPE_CHECKING = False  # typing and collections would be imported for nothing
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +75,7 @@ class _Finder:
 def _fenced(call: Callable[[object], None], module: object) -> None:
     """A fault of ours is not one of the import's."""
     try:
-        call(module)
+        keeping_bytecode(call, module)
     except Exception as e:
         _write(
             2, f"stoker: a hook failed ({type(e).__name__}: {e}); the script continues without it\n".encode()

@@ -20,15 +20,20 @@ def _step_aside(here):
             sys.modules[__name__] = ours  # importing ends with a look at sys.modules
 
 
+def _hook():
+    from stoker_hooks import unseen
+    unseen.install()
+    from stoker_hooks import entry
+    entry.begin()
+
+
 def _begin():
     # before anybody replaces them
     here, write, leave = os.path.dirname(os.path.abspath(__file__)), os.write, os._exit
     if os.environ.get("STOKER_HOOKS"):
         try:
-            from stoker_hooks import unseen
-            unseen.install()
-            from stoker_hooks import entry
-            entry.begin()
+            from stoker_hooks import keeping_bytecode
+            keeping_bytecode(_hook)
         except Exception as e:  # a fault of ours must never be one of the script's
             write(
                 2,

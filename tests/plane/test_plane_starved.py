@@ -49,3 +49,18 @@ def test_a_run_begins_once_threads_can_be_had_again(short_tmp: Path, monkeypatch
     finally:
         scarce.clear()
         service.close()
+
+
+def test_a_machine_without_runs_is_forgotten_by_the_rounds_of_looks(short_tmp: Path):
+    """Else its next run, minutes later, is looked at before it has begun, and once more after that: two processes in the way of its start."""
+    service = Service(Home(short_tmp / "h"))
+    try:
+        spec = {"command": [sys.executable, "-c", "print(1)"], "folder": str(short_tmp)}
+        run_id = service.submit(spec, {}, {"PATH": os.environ["PATH"]}, None)["id"]
+        assert service.wait(run_id, 60)["state"] == "done"
+        control, deadline = service._reconciler, time.monotonic() + 60
+        while control._care and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not control._care and not control._poll_at
+    finally:
+        service.close()

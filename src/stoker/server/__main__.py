@@ -7,6 +7,7 @@ true} (another one serves), or the error that kept it from starting.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -68,6 +69,7 @@ def main(argv: list[str]) -> int:
 
 
 def _serve(where: config.Home, lock: process.Lock, report: _Report) -> None:
+    gc.disable()  # what imports make stays: looking through it again and again is a sixth of the start
     from stoker.plane.service import Service  # after the lock: the loser of a race pays nothing
     from stoker.server.app import create_app
 
@@ -80,9 +82,7 @@ def _serve(where: config.Home, lock: process.Lock, report: _Report) -> None:
             )
         )
         try:
-            process.serve(
-                create_app(service, life.end), door, life, lambda: report.say({"ready": os.getpid()})
-            )
+            process.serve(create_app(service, life.end), door, life, lambda: _ready(report))
         finally:
             door.close()
         again = not service.keeps_its_database(lambda: None) and lock.holds()
@@ -90,6 +90,13 @@ def _serve(where: config.Home, lock: process.Lock, report: _Report) -> None:
         service.close()
     if again:
         begin_again(where)
+
+
+def _ready(report: _Report) -> None:
+    """The server answers: say so, and collect garbage again, but not in what the imports made."""
+    report.say({"ready": os.getpid()})
+    gc.freeze()
+    gc.enable()
 
 
 def begin_again(where: config.Home) -> None:

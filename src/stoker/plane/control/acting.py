@@ -83,7 +83,9 @@ class Acting:
                 run.id, run.attempt, again=again, **{"gpus" if run.gpus else "leases": run.gpu_uuids}
             )
             crash.point("start.after")
-            self._later(run.id, LOOK_AFTER_ACT_S if self._watched(run.target) else 0.0)
+            # the watch stream of this machine is there in a moment, even if it is only being opened
+            told = target.here or self._watched(run.target)
+            self._later(run.id, LOOK_AFTER_ACT_S if told else 0.0)
         elif action.do == "limits":
             backend.write_limits(run.id, run.limits)
         elif action.do == "stop":

@@ -452,7 +452,11 @@ class Reconciler(Acting):
     def _forget(self, run_id: str, woken: int | None) -> None:
         with self._wake:
             if run_id not in self._mail and self._woken.get(run_id) == woken:
-                for book in (self._care, self._woken, self._seen, self._acted):
+                target = self._care.pop(run_id, None)
+                if target is not None and target not in self._care.values():
+                    # else its next run would be looked at before it has begun
+                    self._poll_at.pop(target, None)
+                for book in (self._woken, self._seen, self._acted):
                     book.pop(run_id, None)
                 self.reach.forget(run_id)
             self._wake.notify()

@@ -21,7 +21,7 @@ from server_help import kill, servers_of, until
 import stoker
 from stoker import client as client_module
 from stoker.base.config import Home
-from stoker.base.daemon import server_command, server_environment
+from stoker.base.daemon import begin_ahead, server_command, server_environment
 from stoker.base.errors import Denied, InvalidSpec, ServerError, StateError
 from stoker.client import connect
 from stoker.server.process import Lock
@@ -41,6 +41,16 @@ def start_clients(count: int, **environ: str) -> list[str]:
 def test_twenty_starters_end_with_one_server(home: Home):
     pids = start_clients(20)
     assert len(set(pids)) == 1 and servers_of(home) == [int(pids[0])]
+
+
+def test_a_server_begun_ahead_is_the_one_that_the_client_takes(home: Home):
+    assert begin_ahead(home)
+    pid = connect(home).info()["pid"]
+    assert servers_of(home) == [pid] and home.server_log.read_text().count("serves at") == 1
+    assert not begin_ahead(home), "one listens"
+    kill(pid)
+    assert begin_ahead(home), "a stale socket is nobody"
+    assert connect(home).info()["pid"] != pid
 
 
 def test_a_second_server_leaves_at_once_with_code_0(home: Home):

@@ -9,6 +9,10 @@ from collections.abc import Mapping
 
 from stoker.base.config import DAEMON_MARK, Home
 
+TYPE_CHECKING = False  # typing and subprocess would be imported for nothing
+if TYPE_CHECKING:
+    import subprocess
+
 _OURS = ("stoker", "uvicorn", "sqlalchemy")  # packages without which the server cannot be imported
 _KEPT = (
     "PATH",
@@ -54,3 +58,47 @@ def server_environment(environ: Mapping[str, str], where: Home) -> dict[str, str
     if path:
         kept["PYTHONPATH"] = os.pathsep.join(os.path.abspath(p) for p in path)
     return kept
+
+
+_ahead: dict[str, subprocess.Popen[bytes]] = {}  # state folder -> the server that `begin_ahead` started
+
+
+def begin_ahead(where: Home) -> bool:
+    """Start a server if none listens, and return at once: it starts while the caller prepares its request.
+    `begun` waits for no second one. True if a server was started."""
+    import contextlib
+    import socket
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        link.setblocking(False)
+        try:
+            link.connect(os.fspath(where.socket))
+        except (FileNotFoundError, ConnectionRefusedError):
+            pass
+        except OSError:
+            return False  # whatever it is: the request will meet it, and say so
+        else:
+            return False
+    with contextlib.suppress(OSError):
+        _ahead[str(where.path)] = _begin(where)
+    return str(where.path) in _ahead
+
+
+def begun(where: Home) -> subprocess.Popen[bytes]:
+    """The server that `begin_ahead` started, or a new one. Its stdout says in one line when it serves, or
+    why it cannot."""
+    return _ahead.pop(str(where.path), None) or _begin(where)
+
+
+def _begin(where: Home) -> subprocess.Popen[bytes]:
+    import subprocess
+
+    return subprocess.Popen(
+        server_command("--detach"),
+        env=server_environment(os.environ, where),
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )

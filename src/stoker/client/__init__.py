@@ -13,7 +13,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from http.client import HTTPConnection, HTTPException, HTTPResponse
 
 from stoker import __version__
 from stoker.base import config
@@ -31,6 +30,7 @@ from stoker.client.answers import (
     query_of,
     quoted,
 )
+from stoker.client.http import Answer, Broken, ask
 
 TYPE_CHECKING = False  # typing itself would cost more than this module
 if TYPE_CHECKING:
@@ -321,8 +321,8 @@ class Client:
 
     def _stream(
         self, path: str, query: dict, body: bytes | None = None
-    ) -> tuple[HTTPResponse, socket.socket]:
-        def begin() -> tuple[HTTPResponse, socket.socket]:
+    ) -> tuple[Answer, socket.socket]:
+        def begin() -> tuple[Answer, socket.socket]:
             answer, link = self._send(
                 "GET" if body is None else "POST", path + query_of(query), body, ANSWER_S
             )
@@ -363,7 +363,7 @@ class Client:
         with link:
             try:
                 raw = answer.read()
-            except (OSError, HTTPException) as e:
+            except (OSError, Broken) as e:
                 raise Cut from e
         if answer.status != 200:
             raise error_of(answer.status, raw)
@@ -371,22 +371,20 @@ class Client:
 
     def _send(
         self, method: str, path: str, body: bytes | None, patience_s: float
-    ) -> tuple[HTTPResponse, socket.socket]:
-        connection = HTTPConnection("stoker")
-        link = connection.sock = self._socket(patience_s)
-        headers = {"Connection": "close"} | ({"Content-Type": "application/json"} if body is not None else {})
+    ) -> tuple[Answer, socket.socket]:
+        link = self._socket(patience_s)
         try:
             try:
-                connection.request(method, path, body, headers)
+                ask(link, method, path, body)
             except (BrokenPipeError, ConnectionResetError):
                 pass  # it may have refused a large body and told us why
-            return connection.getresponse(), link
+            return Answer(link), link
         except TimeoutError as e:
             link.close()
             raise ServerError(
                 f"The Stoker server did not answer within {patience_s:g} s.", hint=_who_has_it(self.home)
             ) from e
-        except (OSError, HTTPException) as e:
+        except (OSError, Broken) as e:
             link.close()
             raise Cut from e
         except BaseException:
@@ -478,19 +476,10 @@ def _start_server(home: config.Home, deadline: float) -> dict:
     """Start a server in the background and return what it says: {"ready": pid}, {"held":
     true} or an error."""
     import select
-    import subprocess
 
-    from stoker.base.daemon import server_command, server_environment
+    from stoker.base.daemon import begun
 
-    process = subprocess.Popen(
-        server_command("--detach"),
-        env=server_environment(os.environ, home),
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    process = begun(home)
     said = b""
     readable = select.poll()  # not select(): numbers above 1024 happen in notebooks
     assert process.stdout is not None  # asked for above

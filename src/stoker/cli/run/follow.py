@@ -33,6 +33,7 @@ INTERRUPTED = 128 + signal.SIGINT
 LOOK_S = 0.5  # so often it is looked whether only processes that were left behind live
 BACK_PAUSE_MAX_S = 60.0  # between two words of how far an attempt is on its way back
 REST_TRIES = 5
+SAME_KEY_S = 0.5  # between two effects of one Ctrl-C, on a busy machine
 LEFT_NAMED = 5
 BEFORE_RUNNING = (State.STAGING, State.STARTING, State.STOPPING)
 GIVE_UP_S = 120.0  # so long the server may be gone before the run is left alone
@@ -288,7 +289,10 @@ class Follower:
         self._fresh_line = data.endswith(b"\n")
 
     def _how_it_goes_on(self) -> str:
-        """After `| tee`, which Ctrl-C ended before it ended the run."""
+        """After `| tee`, which Ctrl-C ended before it ended the run. The end of `tee` may be seen first."""
+        deadline = time.monotonic() + SAME_KEY_S
+        while not self._keys.interrupted_at and time.monotonic() < deadline:
+            time.sleep(0.02)
         if self._keys.interrupted_at:
             return f"Ctrl-C was sent to the run. See how it ended: stoker show {output.type_ref(self.run)}"
         return f"the run continues. Return with: {self._come_back}"

@@ -247,14 +247,13 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
     if o["yes"] and o["new"]:
         raise InvalidSpec("--yes and --new exclude each other.")
     rehearse.check(o)
-    cold = begin_ahead(home())
     env = run_env(os.environ, o["env"], o["env_file"])
     launch.lend_names(o, env)
     spec = make_spec(launch.with_ranks(choose_python(command, o, env), o, env), o)
     rehearse.apply(o, spec, env)
     told = tuned.apply(o, spec, env)
     stdin = _read(o["stdin_file"]) if o["stdin_file"] else None
-    if cold and not o["detach"]:
+    if begin_ahead(home()) and not o["detach"]:
         import stoker.client.attach  # noqa: F401  # `follow` needs it, and the server is not ready yet
     client = plane()
     spec["after"] = [find(ref)["id"] for ref in o["after"]]

@@ -105,6 +105,6 @@ def test_a_part_left_out_is_noticed(grave, part):
 
 def test_a_script_that_differs_from_itself_is_no_trial(hooks, short_tmp):
     """The harness itself: what differs is nobody's fault but the script's where two plain runs differ too."""
-    (short_tmp / "odd.py").write_text("import os\n" + SCRIPT.replace("range(4)", "range(1)") + "print(os.urandom(8).hex())\n")
+    (short_tmp / "odd.py").write_text("import os\nprint(os.urandom(8).hex())\n")
     with pytest.raises(AssertionError, match="odd differs from itself without Stoker"):
         campaign(read(short_tmp / "odd.py"), short_tmp / "run", kills=1, plans=[[Kill("image", 0.1, 1)]], hooks=hooks, every="60steps")

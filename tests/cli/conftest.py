@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,12 +15,30 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.ground import Ground
 
 
-@pytest.fixture
-def ground() -> Iterator[Ground]:
-    """A state folder, a working folder and a server for one test; nothing may be left running."""
-    made = Ground()
+def _checked(made: Ground) -> Iterator[Ground]:
     try:
         yield made
     finally:
         left = made.close()
     assert not left, "processes were left behind: " + "; ".join(left)
+
+
+@pytest.fixture
+def ground() -> Iterator[Ground]:
+    """A state folder, a working folder and a server for one test; nothing may be left running."""
+    yield from _checked(Ground())
+
+
+@pytest.fixture(scope="module")
+def common() -> Iterator[Ground]:
+    """One state folder and server for the tests of a file that have a `place` there."""
+    yield from _checked(Ground())
+
+
+@pytest.fixture
+def place(common: Ground) -> Ground:
+    """A working folder of the test's own beside those of others. For a test that gives no run a name, does not ask which runs there are,
+    and leaves the server alone: then it cannot tell that the server is not its own."""
+    mine = copy.copy(common)
+    mine.work = Path(tempfile.mkdtemp(prefix="w-", dir=common.root))
+    return mine

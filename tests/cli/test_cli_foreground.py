@@ -43,9 +43,9 @@ def plain(ground: Ground, *argv: str) -> Terminal:
 
 # ---- bytes
 
-def test_a_terminal_sees_the_bytes_of_plain_python(ground: Ground):
-    ground.script("train.py", COLOURFUL)
-    bare, ours = plain(ground, "train.py"), ground.terminal("run", "train.py")
+def test_a_terminal_sees_the_bytes_of_plain_python(place: Ground):
+    place.script("train.py", COLOURFUL)
+    bare, ours = plain(place, "train.py"), place.terminal("run", "train.py")
     assert (bare.wait(), ours.wait()) == (7, 7)
     told = ours.seen[len(bare.seen):]
     assert ours.seen[:len(bare.seen)] == bare.seen
@@ -55,20 +55,20 @@ def test_a_terminal_sees_the_bytes_of_plain_python(ground: Ground):
     bare.close()
 
 
-def test_a_run_never_sees_another_size_than_that_of_its_terminal(ground: Ground):
-    ground.script("train.py", "import os, sys\nprint(os.get_terminal_size())\nsys.stdin.read(1)\n")
+def test_a_run_never_sees_another_size_than_that_of_its_terminal(place: Ground):
+    place.script("train.py", "import os, sys\nprint(os.get_terminal_size())\nsys.stdin.read(1)\n")
     for words in (["train.py"], ["--copy", "train.py"]):
-        term = Terminal([STOKER, "run", "--new", *words], ground.work, ground.env, rows=31, columns=97)
+        term = Terminal([STOKER, "run", "--new", *words], place.work, place.env, rows=31, columns=97)
         term.expect(b"columns=97, lines=31")
         term.send(b"\n")
         assert term.wait() == 0
         term.close()
 
 
-def test_pipes_carry_the_bytes_of_plain_python(ground: Ground):
-    ground.script("train.py", COLOURFUL)
-    bare = subprocess.run([sys.executable, "train.py"], cwd=ground.work, input=b"", capture_output=True, check=False)
-    done = ground.stoker("run", "train.py")
+def test_pipes_carry_the_bytes_of_plain_python(place: Ground):
+    place.script("train.py", COLOURFUL)
+    bare = subprocess.run([sys.executable, "train.py"], cwd=place.work, input=b"", capture_output=True, check=False)
+    done = place.stoker("run", "train.py")
     assert (done.stdout, done.code) == (bare.stdout, bare.returncode)
     assert done.stderr.startswith(bare.stderr)
     assert done.stderr[len(bare.stderr):].startswith(b"stoker: ")
@@ -79,23 +79,23 @@ def test_a_run_that_ends_well_is_told_nothing_about(ground: Ground):
     assert (done.stdout, done.stderr, done.code) == (b"out\n", b"err\n", 0)
 
 
-def test_one_file_for_both_streams_keeps_their_order(ground: Ground):
-    ground.script("train.py", COUNTER)
-    with open(ground.root / "both", "wb") as f:
-        subprocess.run([STOKER, "run", "train.py", "20", "x"], cwd=ground.work, env=ground.env, stdin=subprocess.DEVNULL, stdout=f, stderr=f, check=True)
-    assert (ground.root / "both").read_bytes() == b"".join(b"line %d\nerror %d\n" % (i, i) for i in range(20))
+def test_one_file_for_both_streams_keeps_their_order(place: Ground):
+    place.script("train.py", COUNTER)
+    with open(place.root / "both", "wb") as f:
+        subprocess.run([STOKER, "run", "train.py", "20", "x"], cwd=place.work, env=place.env, stdin=subprocess.DEVNULL, stdout=f, stderr=f, check=True)
+    assert (place.root / "both").read_bytes() == b"".join(b"line %d\nerror %d\n" % (i, i) for i in range(20))
 
 
-def test_buffering_is_that_of_plain_python(ground: Ground):
-    assert ground.stoker("run", "--", "python", "-c", "import os; print(os.environ.get('PYTHONUNBUFFERED'))").out == "None\n"
+def test_buffering_is_that_of_plain_python(place: Ground):
+    assert place.stoker("run", "--", "python", "-c", "import os; print(os.environ.get('PYTHONUNBUFFERED'))").out == "None\n"
 
 
 @pytest.mark.parametrize(("command", "code"), [
     (["true"], 0), (["false"], 1), (["sh", "-c", "exit 42"], 42), (["sh", "-c", "kill -TERM $$"], 143), (["sh", "-c", "kill -KILL $$"], 137),
     (["python", "-c", "raise SystemExit(255)"], 255),
 ])
-def test_the_exit_code_is_the_runs(ground: Ground, command: list[str], code: int):
-    assert ground.stoker("run", "--", *command).code == code
+def test_the_exit_code_is_the_runs(place: Ground, command: list[str], code: int):
+    assert place.stoker("run", "--", *command).code == code
 
 
 def test_the_exit_line_says_what_to_type_next(ground: Ground):
@@ -106,27 +106,27 @@ def test_the_exit_line_says_what_to_type_next(ground: Ground):
 
 # ---- stdin
 
-def test_stdin_is_passed_through_to_its_end(ground: Ground):
+def test_stdin_is_passed_through_to_its_end(place: Ground):
     data = os.urandom(3_000_000)
-    done = ground.stoker("run", "--", "sh", "-c", "sha256sum; echo more", stdin=data)
+    done = place.stoker("run", "--", "sh", "-c", "sha256sum; echo more", stdin=data)
     bare = subprocess.run(["sha256sum"], input=data, capture_output=True, check=True)
     assert done.stdout == bare.stdout + b"more\n"
 
 
-def test_stdin_from_a_file_and_from_nothing(ground: Ground):
-    (ground.work / "words").write_bytes(b"a\x00b\n")
-    with open(ground.work / "words", "rb") as f:
-        done = subprocess.run([STOKER, "run", "cat"], cwd=ground.work, env=ground.env, stdin=f, capture_output=True, check=True)
+def test_stdin_from_a_file_and_from_nothing(place: Ground):
+    (place.work / "words").write_bytes(b"a\x00b\n")
+    with open(place.work / "words", "rb") as f:
+        done = subprocess.run([STOKER, "run", "cat"], cwd=place.work, env=place.env, stdin=f, capture_output=True, check=True)
     assert done.stdout == b"a\x00b\n"
     for closing in ("<&-", "</dev/null"):
-        done = subprocess.run(["sh", "-c", f"{STOKER} run -- sh -c 'cat; echo end' {closing}"], cwd=ground.work, env=ground.env,
+        done = subprocess.run(["sh", "-c", f"{STOKER} run -- sh -c 'cat; echo end' {closing}"], cwd=place.work, env=place.env,
                               capture_output=True, check=True, timeout=60)
         assert done.stdout == b"end\n"
 
 
-def test_a_pipe_that_is_written_to_later(ground: Ground):
-    ground.script("echo.py", "import sys\nfor line in sys.stdin: print('got', line, end='', flush=True)\nprint('end')\n")
-    client = ground.start_stoker("run", "echo.py", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+def test_a_pipe_that_is_written_to_later(place: Ground):
+    place.script("echo.py", "import sys\nfor line in sys.stdin: print('got', line, end='', flush=True)\nprint('end')\n")
+    client = place.start_stoker("run", "echo.py", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
     for word in (b"one\n", b"two\n"):
         client.stdin.write(word)
         assert client.stdout.readline() == b"got " + word
@@ -135,8 +135,8 @@ def test_a_pipe_that_is_written_to_later(ground: Ground):
     assert client.wait(20) == 0
 
 
-def test_closed_output_of_the_client(ground: Ground):
-    done = subprocess.run(["sh", "-c", f"{STOKER} run -- sh -c 'echo x; echo y >&2; exit 5' >&- 2>&-"], cwd=ground.work, env=ground.env, check=False,
+def test_closed_output_of_the_client(place: Ground):
+    done = subprocess.run(["sh", "-c", f"{STOKER} run -- sh -c 'echo x; echo y >&2; exit 5' >&- 2>&-"], cwd=place.work, env=place.env, check=False,
                           timeout=60)
     assert done.returncode == 5
 
@@ -197,18 +197,18 @@ def test_a_loop_over_a_list_goes_on_when_the_run_gets_nothing_to_read(ground: Gr
     assert len(ground.runs()) == turns
 
 
-def test_ctrl_c_on_pipes_is_what_python_gets(ground: Ground):
-    ground.script("train.py", "import time\ntry: print('begun', flush=True); time.sleep(600)\nexcept KeyboardInterrupt: print('bye'); raise SystemExit(3)\n")
-    client = ground.start_stoker("run", "train.py", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+def test_ctrl_c_on_pipes_is_what_python_gets(place: Ground):
+    place.script("train.py", "import time\ntry: print('begun', flush=True); time.sleep(600)\nexcept KeyboardInterrupt: print('bye'); raise SystemExit(3)\n")
+    client = place.start_stoker("run", "train.py", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert client.stdout.readline() == b"begun\n"
     client.send_signal(signal.SIGINT)
     assert client.stdout.read() == b"bye\n"
     assert client.wait(20) == 3
 
 
-def test_ctrl_c_code_of_a_run_that_dies_of_it(ground: Ground):
-    ground.script("train.py", SLEEPER)
-    term = ground.terminal("run", "train.py")
+def test_ctrl_c_code_of_a_run_that_dies_of_it(place: Ground):
+    place.script("train.py", SLEEPER)
+    term = place.terminal("run", "train.py")
     term.expect(b"begun")
     term.send(b"\x03")
     assert term.wait() == -signal.SIGINT, "130 in a shell"
@@ -217,12 +217,12 @@ def test_ctrl_c_code_of_a_run_that_dies_of_it(ground: Ground):
     term.close()
 
 
-def test_ctrl_c_ends_a_loop_in_the_shell(ground: Ground):
-    ground.script("train.py", SLEEPER)
-    ground.script("saves.py", "import time\ntry: print('begun', flush=True); time.sleep(600)\nexcept KeyboardInterrupt: print('saved')\n")
+def test_ctrl_c_ends_a_loop_in_the_shell(place: Ground):
+    place.script("train.py", SLEEPER)
+    place.script("saves.py", "import time\ntry: print('begun', flush=True); time.sleep(600)\nexcept KeyboardInterrupt: print('saved')\n")
     for name, tells, code in (("train.py", b"KeyboardInterrupt", -signal.SIGINT), ("saves.py", b"saved", 0)):
         loop = f"for lr in 1 2; do {shlex.quote(STOKER)} run --new {name}; test $lr$? = 10 && break; done"
-        term = ground.terminal(argv=["bash", "-c", loop])
+        term = place.terminal(argv=["bash", "-c", loop])
         term.expect(b"begun")
         term.send(b"\x03")
         assert term.wait() == code, "a run that caught it and ended well lets the loop go on, as with python"
@@ -391,14 +391,14 @@ def test_modes_of_the_screen_are_undone_when_it_is_left(ground: Ground):
     term.close()
 
 
-def test_no_terminal_when_told_so(ground: Ground):
-    ground.script("train.py", "import os; print([os.isatty(i) for i in range(3)])")
+def test_no_terminal_when_told_so(place: Ground):
+    place.script("train.py", "import os; print([os.isatty(i) for i in range(3)])")
     for flag, seen in (("--no-tty", b"[False, False, False]\r\n"), ("--tty", b"[True, True, True]\r\n")):
-        term = ground.terminal("run", "--new", flag, "train.py")
+        term = place.terminal("run", "--new", flag, "train.py")
         assert term.wait() == 0
         assert term.seen == seen
         term.close()
-    assert ground.stoker("run", "--tty", "train.py").out == "[True, True, True]\n"
+    assert place.stoker("run", "--tty", "train.py").out == "[True, True, True]\n"
 
 
 def test_visitors_do_not_end_the_input_of_a_run(ground: Ground):
@@ -550,9 +550,9 @@ def test_a_run_that_waits_can_be_left_and_starts_in_its_turn(ground: Ground):
     assert ground.wait_state("second")["state"] == "done"
 
 
-def test_automatic_restarts_are_followed(ground: Ground):
-    ground.script("train.py", "import os, sys\nn = os.environ['STOKER_ATTEMPT']\nprint('attempt', n)\nsys.exit(0 if n == '3' else 1)\n")
-    done = ground.stoker("run", "--restarts", "3", "--backoff", "0.1s", "train.py")
+def test_automatic_restarts_are_followed(place: Ground):
+    place.script("train.py", "import os, sys\nn = os.environ['STOKER_ATTEMPT']\nprint('attempt', n)\nsys.exit(0 if n == '3' else 1)\n")
+    done = place.stoker("run", "--restarts", "3", "--backoff", "0.1s", "train.py")
     assert (done.out, done.code) == ("attempt 1\nattempt 2\nattempt 3\n", 0)
 
 
@@ -575,7 +575,7 @@ def test_start_and_follow_shows_only_the_new_attempt(ground: Ground):
     assert (again.out, again.code) == ("attempt 2\n", 2)
 
 
-def test_fast_commands_are_not_lost_between_submit_and_attach(ground: Ground):
+def test_fast_commands_are_not_lost_between_submit_and_attach(place: Ground):
     for i in range(5):
-        done = ground.stoker("run", "--new", "--", "echo", str(i))
+        done = place.stoker("run", "--new", "--", "echo", str(i))
         assert (done.out, done.code) == (f"{i}\n", 0)

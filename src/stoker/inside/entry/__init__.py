@@ -53,6 +53,7 @@ WITH_TORCH = (
     ("STOKER_TUNE", TRAINS, "measure", "clock_is_here", lambda error: {"clock": f"not started: {error}"}),
     ("STOKER_RESUME=auto", SCRIPT, "resume", "torch_is_here", None),
     ("STOKER_RESUME=auto", SCRIPT, "entry.joins", "clock_and_resume", None),
+    ("STOKER_RESUME=auto", SCRIPT, "entry.joins", "numbers_and_resume", None),
     ("STOKER_DIGEST", SCRIPT, "resume.compute.digest", "install", None),
 )
 

@@ -1,4 +1,4 @@
-"""Where two parts that do not know each other meet: the clock and exact resume."""
+"""Where two parts that do not know each other meet: clock, numbers and exact resume."""
 
 from __future__ import annotations
 
@@ -21,3 +21,11 @@ def clock_and_resume(_process: object) -> None:
         phases.on_tail_end.append(clock.begin)
     else:
         clock.begin()
+
+
+def numbers_and_resume(_process: object) -> None:
+    """What was captured before an image is written before it: a life that comes from there does not repeat
+    it."""
+    from ..numbers import lines
+    from ..resume.image import images
+    images.before.append(lines.settle)

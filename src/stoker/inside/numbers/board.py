@@ -21,13 +21,12 @@ def _seen(real: object) -> object:
 
 def _take(writer: object, summary: object, step: object) -> None:
     given = step if type(step) in (int, float) else None
+    values = {}
     for value in summary.value:
-        if value.WhichOneof("value") == "image":
+        kind = value.WhichOneof("value")
+        if kind == "simple_value":
+            values[value.tag] = value.simple_value
+        elif kind == "image":
             pictures.keep("tensorboard", value.tag, given, value.image.encoded_image_string)
-    values = {
-        value.tag: value.simple_value
-        for value in summary.value
-        if value.WhichOneof("value") == "simple_value"
-    }
     if values:
         lines.write("tensorboard", values, given, folder=writer.get_logdir())

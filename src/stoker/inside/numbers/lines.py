@@ -1,5 +1,6 @@
-"""The file of an attempt that holds what was captured. A line is written at once:
-a kill loses none, and an image knows of no buffer.
+"""The file of an attempt that holds what was captured. Numbers that come one by one are written at once.
+Numbers that come faster wait in memory and are written together: by a later call, or by a thread within
+BEAT_S. Before an image, and before this process ends or becomes another program, nothing waits.
 
 In a ghost phase nothing is written: the life before has done that.
 The tail of a resume writes its steps once more, with equal values;
@@ -8,16 +9,33 @@ of two lives the reader takes the later one.
 
 from __future__ import annotations
 
+import _thread
+import atexit
 import json
 import os
 import sys
 import time
 from _thread import get_ident as _ident
+from collections import deque
 
 NAME = "numbers.jsonl"
 SIZE_MAX = 2 << 30  # bytes
-_now, _open, _write, _fstat, _getpid = (  # the real ones: exact resume puts others there
-    getattr(each, "__wrapped__", each) for each in (time.time, os.open, os.write, os.fstat, os.getpid))
+SOON_S = 0.1  # a call this long after the last write is written at once: what waited goes with it
+BEAT_S = 0.5
+PATIENCE_S = 5.0  # for a write that another thread has begun
+# the real ones: exact resume puts others there
+_now, _sleep, _start_thread, _open, _write, _fstat, _getpid = (
+    getattr(each, "__wrapped__", each)
+    for each in (
+        time.time,
+        time.sleep,
+        _thread.start_new_thread,
+        os.open,
+        os.write,
+        os.fstat,
+        os.getpid,
+    )
+)
 
 
 def _refused(value: object) -> object:
@@ -45,6 +63,11 @@ _identity = (0, 0)  # device and inode: a script may close descriptors that it d
 _counts: dict = {}  # (source, folder, name) -> calls without a step
 _outer = 0  # the thread in which a trainer hands on to other loggers what was captured from it
 _faulty: set = set()  # sources that are not captured any more
+_waiting: deque = deque()  # (source, values, step, time, axis, folder, nth), or (source, line)
+_writing = _thread.allocate_lock()
+_written = 0.0  # when what waited was written
+_at_once = False  # in a child, and while this process ends
+_beats = False  # there is a thread that writes what waits
 
 
 def guarded(source: str, call: object, /, *args: object, **kwargs: object) -> None:
@@ -54,9 +77,14 @@ def guarded(source: str, call: object, /, *args: object, **kwargs: object) -> No
     try:
         call(*args, **kwargs)
     except Exception as e:
+        _note(source, e)
+
+
+def _note(source: str, error: Exception) -> None:
+    if source not in _faulty:
         _faulty.add(source)
         from ..entry.processes import record
-        record(numbers=f"{source}: {type(e).__name__}: {e}")
+        record(numbers=f"{source}: {type(error).__name__}: {error}")
 
 
 def after(where: object, name: str, source: str, take: object, outer: bool = False) -> None:
@@ -113,19 +141,14 @@ def write(
         return
     if step is None:
         step, axis = _counted((source, folder, nth, *values)), "order"
-    line = {
-        "step": step,
-        "at": round(_now(), 3),
-        "from": source,
-        "pid": _getpid(),
-        "axis": axis,
-        "values": values,
-    }
-    if folder:
-        line["folder"] = folder
-    if nth > 1:
-        line["nth"] = nth
-    _put(line)
+    if silent():
+        return
+    now = _now()
+    _waiting.append((source, values, step, now, axis, folder, nth))
+    if not 0 <= now - _written < SOON_S or _at_once:
+        flush()
+    elif not _beats:
+        _begin_to_beat()
 
 
 def _counted(key: tuple) -> int:
@@ -137,13 +160,14 @@ def summary(source: str, values: dict, nth: int = 1) -> None:
     """Numbers that stand for the whole run: a later one replaces an earlier one."""
     if values:
         _put(
+            source,
             {
                 "at": round(_now(), 3),
                 "from": source,
                 "pid": _getpid(),
                 "summary": values,
                 **({"nth": nth} if nth > 1 else {}),
-            }
+            },
         )
 
 
@@ -155,13 +179,14 @@ def picture(source: str, name: str, step: object, file: str, size: int) -> None:
         else {"step": _counted((source, "picture", name)), "axis": "order"}
     )
     _put(
+        source,
         {
             **place,
             "at": round(_now(), 3),
             "from": source,
             "pid": _getpid(),
             "picture": {"name": name, "file": file, "bytes": size},
-        }
+        },
     )
 
 
@@ -185,12 +210,112 @@ def silent() -> bool:
 def parameters(source: str, values: dict) -> None:
     """What a script was asked to do, as a library parsed it or was told it."""
     if values:
-        _put({"at": round(_now(), 3), "from": source, "pid": _getpid(), "parameters": values})
+        _put(source, {"at": round(_now(), 3), "from": source, "pid": _getpid(), "parameters": values})
 
 
-def _put(line: dict) -> None:
-    if not silent() and _size() < SIZE_MAX:
-        _write(_fd, (_encode(line) + "\n").encode())
+def _put(source: str, line: dict) -> None:
+    if not silent():
+        _waiting.append((source, _encode(line) + "\n"))
+        flush()
+
+
+def flush() -> None:
+    """Write what waits, if no other thread does that now. Raises nothing of its own."""
+    global _written
+    while _waiting and (lock := _writing).acquire(False):
+        lines = list(_waiting)
+        left = len(lines)  # they are taken out late: a Ctrl-C before that loses none
+        try:
+            texts: list = []
+            for each in lines:
+                guarded(each[0], _add, texts, each)
+            data, room = "".join(texts).encode(), _size() < SIZE_MAX
+            while left:
+                _waiting.popleft()
+                left -= 1
+            if data and room:
+                _write(_fd, data)
+        except Exception as e:
+            while left:
+                _waiting.popleft()
+                left -= 1
+            for source in {each[0]: None for each in lines}:
+                _note(source, e)
+        finally:
+            _written = _now()
+            lock.release()
+
+
+def _add(texts: list, each: tuple) -> None:
+    if len(each) == 2:
+        texts.append(each[1])
+        return
+    source, values, step, at, axis, folder, nth = each
+    line = {
+        "step": step,
+        "at": round(at, 3),
+        "from": source,
+        "pid": _getpid(),
+        "axis": axis,
+        "values": values,
+    }
+    if folder:
+        line["folder"] = folder
+    if nth > 1:
+        line["nth"] = nth
+    texts.append(_encode(line) + "\n")
+
+
+def settle() -> None:
+    """Write what waits, after what another thread writes now. Raises nothing."""
+    global _writing
+    if _writing.acquire(True, PATIENCE_S):
+        _writing.release()
+    else:  # its thread was interrupted, or its disk hangs
+        _writing = _thread.allocate_lock()
+    flush()
+
+
+def _begin_to_beat() -> None:
+    global _beats
+    _beats = True
+    _start_thread(_beat, ())
+
+
+def _beat() -> None:
+    while True:
+        _sleep(BEAT_S)
+        flush()
+
+
+def _end() -> None:
+    """What comes from now on does not wait."""
+    global _at_once
+    _at_once = True
+    settle()
+
+
+def _in_child() -> None:
+    """What waits is the parent's; a child may end at any moment, without a word."""
+    global _writing, _at_once, _beats
+    _waiting.clear()
+    _writing, _at_once, _beats = _thread.allocate_lock(), True, True
+
+
+def _ending(real: object) -> object:
+    def last(*args, **kwargs):
+        _end()
+        return real(*args, **kwargs)
+    return last
+
+
+def _watch_the_end() -> None:
+    """Also the ways out of which Python tells nobody."""
+    from ..clock.wrapping import wrap
+    atexit.register(_end)
+    os.register_at_fork(after_in_child=_in_child)
+    for name in ("_exit", "execv", "execve"):
+        wrap(os, name, _ending)
 
 
 def _size() -> int:
@@ -212,3 +337,6 @@ def _size() -> int:
     begin = {"begin": round(_now(), 3), "pid": _getpid(), **({"rank": int(rank)} if rank.isdigit() else {})}
     _write(_fd, (json.dumps(begin) + "\n").encode())
     return info.st_size
+
+
+_watch_the_end()

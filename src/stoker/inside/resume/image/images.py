@@ -42,6 +42,7 @@ parts: list = []
 obstacles: list = []  # called for why no image can be taken now, "" if one can
 # called with number, meta, bytes and more of an image that is on the disk; they raise nothing
 on_written: list = []
+before: list = []  # called before an image is written; they raise nothing
 _writer = None  # the image that is being written
 _last_n = 0
 
@@ -111,6 +112,8 @@ def _hand_over(meta: dict, copy, begun: float) -> bool:
     global _writer, _last_n
     data = copy.fill()
     phases.log.flush()
+    for call in before:
+        call()
     if not phases.phase:  # the log could not be written, and recording has ended
         return False
     _last_n = max([_last_n, *store.numbers(phases.folder)]) + 1

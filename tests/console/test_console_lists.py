@@ -28,9 +28,9 @@ class Counted(Client):
         super().__init__(Home(place.ground.home), start=False)
         self.asked: list[str] = []
 
-    def runs(self, *, all: bool = False, folder: str | None = None, limit: int = 200) -> list[dict]:
-        self.asked.append("all" if all and limit > table.NEWEST else "newest" if all else "active")
-        return super().runs(all=all, folder=folder, limit=limit)
+    def runs(self, *, all: bool = False, folder: str | None = None, limit: int = 200, active: bool = False) -> list[dict]:
+        self.asked.append("all" if limit > table.NEWEST else "newest and active" if all and active else "?")
+        return super().runs(all=all, folder=folder, limit=limit, active=active)
 
     def run(self, ref: str, active: bool = False) -> dict:
         self.asked.append(ref)
@@ -50,7 +50,7 @@ def test_many_runs_are_asked_for_once(place: Place, old):
     many_runs.older(place.ground, place.active["id"])
     known = table.Table(client, lambda: now[0])
     found = known.look()
-    assert [len(found), client.asked] == [COUNT + 2, ["newest", "all"]]
+    assert [len(found), client.asked] == [COUNT + 2, ["newest and active", "all"]]
     assert [each["id"] for each in found[:3]] == [place.active["id"], place.ended["id"], old[-1]], "active ones first, then the newest"
 
     client.asked.clear()
@@ -59,7 +59,7 @@ def test_many_runs_are_asked_for_once(place: Place, old):
     added = many_runs.copies(place.ground, place.ended["id"], 1, name="added", newer=True)
     many_runs.forget(place.ground, [*old[-2:-1], *old[7:8]])
     found = known.look()
-    assert client.asked == ["newest", "active", place.active["id"]]
+    assert client.asked == ["newest and active", place.active["id"]]
     assert [each["id"] for each in found[:4]] == [*added, place.ended["id"], old[-1], old[-3]], "one came, one of the newest was removed"
     assert next(each["state"] for each in found if each["id"] == place.active["id"]) == "stopped"
     assert old[7] in {each["id"] for each in found}, "an old one that is gone is not noticed yet"

@@ -95,8 +95,9 @@ class Client:
         except UnknownField as e:
             raise _older_server(e) from e
 
-    def runs(self, *, all: bool = False, folder: str | None = None, limit: int = 200) -> list[dict]:
-        return self._get("/v1/runs", all=all, folder=folder, limit=limit)
+    def runs(self, *, all: bool = False, folder: str | None = None, limit: int = 200,
+             active: bool = False) -> list[dict]:
+        return self._get("/v1/runs", all=all, folder=folder, limit=limit, active=active)
 
     def run(self, ref: str, active: bool = False) -> dict:
         return self._get(path_of(ref), active=active)

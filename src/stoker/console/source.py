@@ -21,6 +21,7 @@ FRESH_S, COST = 0.5, 4
 SHARED_MAX_S = 2.0
 SHORT_POINTS = 48
 HELD = 64  # answers
+ENDED_S = 5.0  # then the details of an ended run are asked for again, although the run has not changed
 PAGE = 100  # runs of a page
 RUNS_COMPARED = 50
 RECENT = 5  # ended runs of a machine
@@ -35,6 +36,8 @@ class Source:
         self.client = client
         self._lock = threading.Lock()
         self._held: dict[tuple, tuple[threading.Lock, list]] = {}
+        # ref -> when its details were asked for, the run before that, the details
+        self._ended: dict[str, tuple[float, dict | None, dict]] = {}
         self._table = Table(client)
         self.lasts = Lasts(lambda run: client.numbers(run["id"], (), SHORT_POINTS))
         self._watch = Watch()
@@ -59,6 +62,7 @@ class Source:
         """After a change: discard cached answers."""
         with self._lock:
             self._held.clear()
+            self._ended.clear()
         self._table.forget()
 
     # --- runs
@@ -91,7 +95,21 @@ class Source:
 
     def run(self, ref: str) -> dict:
         """All details of a run."""
-        return self._fresh(("show", ref), lambda: self.client.show(ref))
+        return self._fresh(("show", ref), lambda: self._show(ref))
+
+    def _show(self, ref: str) -> dict:
+        """The details of an ended run hold while the run stays as it was."""
+        with self._lock:
+            asked_at, then, told = self._ended.pop(ref, (0.0, None, None))
+        now = self.client.run(ref) if told else None  # before the details: what changes meanwhile is news
+        if told is None or now != then or time.monotonic() - asked_at > ENDED_S:
+            asked_at, told = time.monotonic(), self.client.show(ref)
+        if State(told["state"]).final:
+            with self._lock:
+                self._ended[ref] = asked_at, now, told
+                while len(self._ended) > HELD:
+                    del self._ended[next(iter(self._ended))]
+        return told
 
     def numbers(self, ref: str, names: tuple[str, ...], points: int) -> dict:
         """The curves of a run."""

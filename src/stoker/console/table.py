@@ -31,14 +31,14 @@ class Table:
     def look(self) -> list[dict]:
         """All runs now: active runs first, then the newest. Raises ServerError."""
         with self._lock:
-            newest = self._client.runs(all=True, limit=NEWEST)
-            if len(newest) < NEWEST:
-                self._known = {run["id"]: run for run in newest}
+            told = self._client.runs(all=True, limit=NEWEST, active=True)
+            if len(told) < NEWEST:
+                self._known = {run["id"]: run for run in told}
                 self._whole_at = None
             elif self._whole_at is None or self._clock() - self._whole_at > WHOLE_S:
                 self._whole()
             else:
-                self._part(newest)
+                self._part(told)
             self._active = {run_id for run_id, run in self._known.items() if not _final(run)}
             return sorted(
                 self._known.values(), key=lambda run: (not _final(run), run["created_at"]), reverse=True
@@ -53,10 +53,10 @@ class Table:
         self._known = {run["id"]: run for run in self._client.runs(all=True, limit=ALL_RUNS)}
         self._whole_at = self._clock()
 
-    def _part(self, newest: list[dict]) -> None:
-        active = {run["id"]: run for run in self._client.runs(limit=ALL_RUNS)}
-        found = {run["id"]: run for run in newest} | active
-        oldest = min(run["created_at"] for run in newest)
+    def _part(self, told: list[dict]) -> None:
+        """told: the newest runs, then the active ones that are older."""
+        found = {run["id"]: run for run in told}
+        oldest = min(run["created_at"] for run in told[:NEWEST])
         gone = [
             run_id
             for run_id, run in self._known.items()

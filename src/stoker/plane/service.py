@@ -46,6 +46,7 @@ WAIT_MAX_S = 60.0
 WAIT_STEP_S = 1.0  # a follower that was closed leaves this soon
 REMOVED_WITHIN_S = 15.0
 SILENT_S = 3.0  # for a machine that has not answered for a while
+LISTED_MAX = 1_000_000
 GC_AGE_S = 7 * 86400.0
 
 
@@ -315,16 +316,17 @@ class Service(Finding):
     # -- lists
     # --------------------------------------------------------------------------------------------------------
 
-    def runs(self, *, all: bool = False, folder: str | None = None, limit: int = 200) -> list[dict]:
-        """Active runs, or all runs; newest first."""
+    def runs(
+        self, *, all: bool = False, folder: str | None = None, limit: int = 200, active: bool = False
+    ) -> list[dict]:
+        """Active runs, or all runs; newest first. `active`: all active runs, beside the newest `limit`."""
+        where = folder_key(folder) if folder else None
         with self._store.read() as q:
-            found = q.listing(
-                everything=all,
-                folder_hash=folder_key(folder) if folder else None,
-                limit=min(max(1, limit), 1_000_000),
-            )
+            found = q.listing(everything=all, folder_hash=where, limit=min(max(1, limit), LISTED_MAX))
+            if active and len(found) == limit:
+                found += q.active_before(found[-1], folder_hash=where)
             told = self._many(q, found)
-        more = overview.in_lists(found, [self._target(run) for run in found])
+        more = self._overview.in_lists(found, [self._target(run) for run in found])
         return [{**entry, **each} for entry, each in zip(told, more, strict=True)]
 
     def numbers(self, ref: str, names: Sequence[str] = (), points: int | None = None) -> dict:

@@ -56,7 +56,14 @@ def submit(asked: Asked) -> Answer:
 def runs(asked: Asked) -> Answer:
     """The list of runs."""
     folder = asked.word("folder") if asked.words("folder") else None
-    return Answer(asked.plane.runs(all=asked.flag("all"), folder=folder, limit=asked.whole("limit", 200)))
+    return Answer(
+        asked.plane.runs(
+            all=asked.flag("all"),
+            folder=folder,
+            limit=asked.whole("limit", 200),
+            active=asked.flag("active"),
+        )
+    )
 
 
 def candidates(asked: Asked) -> Answer:

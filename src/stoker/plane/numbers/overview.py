@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +16,7 @@ from stoker.base.state import State
 from stoker.plane import detail, resume, steps
 from stoker.plane.numbers import code, comparison, words
 from stoker.plane.numbers.curves import Curve, told
+from stoker.plane.numbers.held import FILES, Readers
 from stoker.plane.numbers.reader import NUMBERS, Numbers, Reader, chosen, latest, size
 from stoker.plane.present import begun
 from stoker.plane.record import Run
@@ -27,12 +26,10 @@ from stoker.plane.targets import Target
 
 POINTS = 10_000  # of one curve, if not asked otherwise
 POINTS_MAX = 1_000_000
-HELD = 16  # runs whose readers are kept
 FAR_MAX = 64 << 20  # bytes of one file that are fetched from another machine
 SHORT = 2 << 20  # bytes of logs and numbers that `show` reads; `plot` and `compare` read all
 LISTED = 16  # running runs of a list whose numbers are read
 CODE_MAX = 32 << 20  # bytes of one file of a run's record of its code
-FILES = (rundir.OUT, rundir.ERR, rundir.METRICS, f"{rundir.HOOKS}/{NUMBERS}")
 NOW = 3  # metrics that a list shows
 
 
@@ -40,8 +37,7 @@ class Overview:
     """The numbers of all runs of one server. Several threads may use it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._held: OrderedDict[str, tuple[Reader, threading.Lock]] = OrderedDict()
+        self._readers = Readers()
 
     def read(self, run: Run, target: Target, points: int = 0) -> Numbers:
         """All numbers of a run. points: number of points wanted per curve; if fewer are in memory, the files
@@ -53,20 +49,13 @@ class Overview:
                 found = Reader(folder).read(attempts)
                 found.notes += notes
                 return found
-        reader, lock = self._reader(run.id, Path(target.run_folder(run.id)))
-        with lock:
-            found = reader.read(attempts)
-            if not reader.thinned or all(len(curve) >= min(points, curve.count) for curve in found.curves):
+        folder = Path(target.run_folder(run.id))
+        with self._readers.of(run.id, folder) as held:
+            found = held.read(attempts)
+            whole = all(len(curve) >= min(points, curve.count) for curve in found.curves)
+            if whole or not held.reader.thinned:
                 return found
-        return Reader(Path(target.run_folder(run.id)), all_points=True).read(attempts)
-
-    def _reader(self, run_id: str, folder: Path) -> tuple[Reader, threading.Lock]:
-        with self._lock:
-            held = self._held.pop(run_id, None) or (Reader(folder), threading.Lock())
-            self._held[run_id] = held
-            while len(self._held) > HELD:
-                self._held.popitem(last=False)
-            return held
+        return Reader(folder, all_points=True).read(attempts)
 
     def compare(self, runs: Sequence[tuple[Run, dict, Target]], code_too: bool = False) -> dict:
         """Compare runs (each with its run object and target). code_too: adds `code_diff`, for exactly two
@@ -98,24 +87,29 @@ class Overview:
             > SHORT
         ):
             return {"now": last_values(latest(folder, begun(run))), "metrics": None, "pictures": None}
-        found = self.read(run, target)
-        return {
-            "now": last_values(found),
-            "metrics": comparison.metrics(found.curves, found.results),
-            "pictures": len(found.pictures),
-        }
+        with self._readers.of(run.id, folder) as held:
+            held.read(range(1, begun(run) + 1))
+            return held.made("table", _table)
+
+    def in_lists(self, runs: Sequence[Run], targets: Sequence[Target | None]) -> Iterator[dict]:
+        """Progress of each run: `progress`, and `numbers`, its last values (see `last_values`); None if not
+        known."""
+        left = LISTED
+        for run, target in zip(runs, targets, strict=True):
+            numbers = None
+            if run.state is State.RUNNING and target is not None and target.here and begun(run) and left:
+                left -= 1
+                folder = Path(target.run_folder(run.id))
+                numbers = self._readers.last(run.id, folder, begun(run), last_values)
+            yield {"progress": detail.progress(run, target), "numbers": numbers}
 
 
-def in_lists(runs: Sequence[Run], targets: Sequence[Target | None]) -> Iterator[dict]:
-    """Progress of each run: `progress`, and `numbers`, its last values (see `last_values`); None if not
-    known."""
-    left = LISTED
-    for run, target in zip(runs, targets, strict=True):
-        numbers = None
-        if run.state is State.RUNNING and target is not None and target.here and begun(run) and left:
-            left -= 1
-            numbers = last_values(latest(Path(target.run_folder(run.id)), begun(run)))
-        yield {"progress": detail.progress(run, target), "numbers": numbers}
+def _table(found: Numbers) -> dict:
+    return {
+        "now": last_values(found),
+        "metrics": comparison.metrics(found.curves, found.results),
+        "pictures": len(found.pictures),
+    }
 
 
 def last_values(numbers: Numbers) -> dict | None:

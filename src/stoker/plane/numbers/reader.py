@@ -20,6 +20,7 @@ PIECE = 1 << 20
 LOG_MAX = 256 << 20  # bytes of one log; of a longer one only the rest is not read
 END = 16 << 10  # bytes at the end of a file that a list reads
 TELEMETRY_MAX = 16 << 20
+ENDED = 1 << 62  # bytes: the size at the end of an attempt
 PRINTED = "printed"
 
 
@@ -156,7 +157,8 @@ class Text:
         self._offset = 0  # in the present piece
         self._before: list[int] = [0]  # bytes of the text at the begin of each piece
         self._ended = False
-        self._clocks: dict[int, tuple[list[int], list[float]]] = {}
+        self._clocks: dict[int, Clock] = {}
+        self._looked = False  # at the newest clock, for the curves that are made now
 
     def read(self, notes: list[str]) -> None:
         """Read what is new."""
@@ -190,6 +192,7 @@ class Text:
         """The printed series so far; `source` names their log. known: metrics that are not needed from
         lines and from bars."""
         found = []
+        self._looked = False
         for series in self._parser.series():
             if words.key(series.name) in known[series.bar]:
                 continue
@@ -208,35 +211,63 @@ class Text:
     def _time(self, offset: int) -> float | None:
         """When the log was that long, as the telemetry of each two seconds tells."""
         piece = max(0, bisect.bisect_left(self._before, offset) - 1)
-        if piece not in self._clocks or (
-            piece == self._read and not self._ended and self._grown(piece, offset)
-        ):
-            self._clocks[piece] = self._clock(self._pieces[piece][0])
-        sizes, times = self._clocks[piece]
-        at = bisect.bisect_left(sizes, offset - self._before[piece])
-        return times[at] if at < len(times) else None
+        own = offset - self._before[piece]
+        clock = self._clocks.get(piece)
+        if clock is None:
+            clock = self._clocks[piece] = Clock(self._pieces[piece][0], self._name)
+            clock.read()
+        elif piece == self._read and clock.ends() < own and not self._looked:
+            self._looked = True
+            clock.read()
+        return clock.at(own)
 
-    def _grown(self, piece: int, offset: int) -> bool:
-        sizes = self._clocks[piece][0]
-        return not sizes or sizes[-1] < offset - self._before[piece]
 
-    def _clock(self, folder: Path) -> tuple[list[int], list[float]]:
-        field_ = "err_bytes" if self._name == rundir.ERR else "out_bytes"
-        sizes: list[int] = []
-        times: list[float] = []
-        for sample in reading.read_lines(folder / rundir.TELEMETRY, TELEMETRY_MAX):
-            if (
-                sample.get(field_) is not None
-                and sample.get("at") is not None
-                and (not sizes or sample[field_] > sizes[-1])
-            ):
-                sizes.append(sample[field_])
-                times.append(sample["at"])
-        exit_ = reading.read_json(folder / rundir.EXIT) or {}
+class Clock:
+    """When a log of an attempt had which size."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._field = "err_bytes" if name == rundir.ERR else "out_bytes"
+        self._sizes: list[int] = []
+        self._times: list[float] = []
+        self._offset: int | None = None  # in the telemetry
+
+    def ends(self) -> int:
+        """The largest size that is known."""
+        return self._sizes[-1] if self._sizes else -1
+
+    def at(self, offset: int) -> float | None:
+        """When the log reached this size; None if not known."""
+        at = bisect.bisect_left(self._sizes, offset)
+        return self._times[at] if at < len(self._times) else None
+
+    def read(self) -> None:
+        """Read what is new, once the attempt has ended for the last time."""
+        if self.ends() == ENDED:
+            return
+        exit_ = reading.read_json(self._folder / rundir.EXIT) or {}  # before the telemetry
+        for sample in reading.parse_lines(self._new_lines(), rundir.TELEMETRY):
+            size_, at = sample.get(self._field), sample.get("at")
+            if size_ is not None and at is not None and size_ > self.ends():
+                self._sizes.append(size_)
+                self._times.append(at)
         if exit_.get("ended_at") is not None:
-            sizes.append(1 << 62)
-            times.append(exit_["ended_at"])
-        return sizes, times
+            self._sizes.append(ENDED)
+            self._times.append(exit_["ended_at"])
+
+    def _new_lines(self) -> bytes:
+        try:
+            fd = reading.open_regular(os.fspath(self._folder / rundir.TELEMETRY))
+        except (OSError, reading.Broken):
+            return b""
+        with open(fd, "rb") as f:
+            if self._offset is None:
+                self._offset = max(0, os.fstat(fd).st_size - TELEMETRY_MAX)
+            f.seek(self._offset)
+            data = f.read(TELEMETRY_MAX)
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return whole
 
 
 def size(path: Path) -> int:

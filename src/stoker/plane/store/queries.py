@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import time
@@ -20,6 +21,8 @@ _HOLDING = [s.value for s in HOLDING]
 _FINAL = [s.value for s in FINAL]
 _JSON = {"gpu_uuids", "stop_grace", "evidence", "warnings"}
 _FIELDS = [f.name for f in fields(Run)]
+_OF_ID = sa.select(runs).where(runs.c.id == sa.bindparam("run_id"))
+SPECS_KEPT = 1024  # of the runs that were read last: nobody changes one
 
 
 class Queries:
@@ -34,7 +37,7 @@ class Queries:
 
     def get(self, run_id: str) -> Run | None:
         """The run with this id."""
-        row = self._c.execute(sa.select(runs).where(runs.c.id == run_id)).first()
+        row = self._c.execute(_OF_ID, {"run_id": run_id}).first()
         return _run(row) if row else None
 
     def by_name(self, name: str) -> Run | None:
@@ -164,6 +167,20 @@ class Queries:
             _run(row)
             for row in self._c.execute(query.order_by(runs.c.created_at.desc(), runs.c.id).limit(limit))
         ]
+
+    def active_before(self, last: Run, *, folder_hash: str | None = None) -> list[Run]:
+        """Runs that are not final and come after `last` in `listing`."""
+        query = sa.select(runs).where(
+            _shown(),
+            runs.c.state.not_in(_FINAL),
+            sa.or_(
+                runs.c.created_at < last.created_at,
+                sa.and_(runs.c.created_at == last.created_at, runs.c.id > last.id),
+            ),
+        )
+        if folder_hash:
+            query = query.where(runs.c.folder_hash == folder_hash)
+        return [_run(row) for row in self._c.execute(query.order_by(runs.c.created_at.desc(), runs.c.id))]
 
     def candidates(self, folder_hash: str, command_hash: str, limit: int = 20) -> list[Run]:
         """Unfinished runs of one command in one folder, newest first, which `start` could continue. Runs
@@ -441,8 +458,17 @@ def _run(row: sa.Row) -> Run:
         values[name] = None if values[name] is None else json.loads(values[name])
     for name in ("gpu_uuids", "warnings", "stop_grace"):
         values[name] = None if values[name] is None else tuple(values[name])
-    values["spec"] = Spec.from_json(json.loads(values["spec"]))
-    values["limits"] = Limits.from_json(json.loads(values["limits"]))
+    values["spec"], values["limits"] = _spec(values["spec"]), _limits(values["limits"])
     values["state"] = State(values["state"])
     values["pinned"], values["in_place"] = bool(values["pinned"]), bool(values["in_place"])
     return Run(**values)
+
+
+@functools.lru_cache(SPECS_KEPT)
+def _spec(text: str) -> Spec:
+    return Spec.from_json(json.loads(text))
+
+
+@functools.lru_cache(SPECS_KEPT)
+def _limits(text: str) -> Limits:
+    return Limits.from_json(json.loads(text))

@@ -18,7 +18,7 @@ import pytest
 from stoker import client as client_module
 from stoker.base.config import Home
 from stoker.base.errors import InvalidSpec, NotFound, ServerError, TargetError, UnknownField
-from stoker.client import Client, connect, http
+from stoker.client import Client, connect
 
 INFO = b'{"version": "0.1.0", "pid": 1}'
 
@@ -126,40 +126,6 @@ def test_an_answer_that_breaks_off_is_no_short_answer(liar):
     client, _ = liar(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}", answer(INFO), b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}")
     with pytest.raises(ServerError):
         client.run("x")
-
-
-@pytest.mark.parametrize(("head", "sent"), [
-    (b"Content-Length: 11", b"hello world"),
-    (b"transfer-encoding: Chunked", b"5;x=1\r\nhello\r\n6\r\n world\r\n0\r\n\r\n"),
-    (b"Server: x", b"hello world"),
-])
-def test_an_answer_in_single_bytes_is_the_answer(head: bytes, sent: bytes):
-    ours, theirs = socket.socketpair()
-
-    def dribble() -> None:
-        with theirs:
-            for byte in b"HTTP/1.1 200 OK\r\n" + head + b"\r\n\r\n" + sent:
-                theirs.send(bytes([byte]))
-
-    sender = threading.Thread(target=dribble)
-    sender.start()
-    with ours:
-        answer = http.Answer(ours)
-        assert answer.status == 200 and answer.read1(3) in (b"h", b"he", b"hel")
-        assert b"hello world".endswith(answer.read())
-    sender.join()
-
-
-@pytest.mark.parametrize("said", [b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n", b"HTTP/1.1 2x0 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nA: b",
-                                  b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcde\r\n0\r\n\r\n",
-                                  b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200])
-def test_what_is_no_answer_is_none(said: bytes):
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.sendall(said)
-        theirs.shutdown(socket.SHUT_WR)
-        with pytest.raises(http.Broken):
-            http.Answer(ours).read()
 
 
 def test_a_log_that_breaks_off_says_so(liar):

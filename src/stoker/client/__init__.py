@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 
 from stoker import __version__
 from stoker.base import config
@@ -30,7 +31,6 @@ from stoker.client.answers import (
     query_of,
     quoted,
 )
-from stoker.client.http import Answer, Broken, ask
 
 TYPE_CHECKING = False  # typing itself would cost more than this module
 if TYPE_CHECKING:
@@ -322,8 +322,8 @@ class Client:
 
     def _stream(
         self, path: str, query: dict, body: bytes | None = None
-    ) -> tuple[Answer, socket.socket]:
-        def begin() -> tuple[Answer, socket.socket]:
+    ) -> tuple[HTTPResponse, socket.socket]:
+        def begin() -> tuple[HTTPResponse, socket.socket]:
             answer, link = self._send(
                 "GET" if body is None else "POST", path + query_of(query), body, ANSWER_S
             )
@@ -364,7 +364,7 @@ class Client:
         with link:
             try:
                 raw = answer.read()
-            except (OSError, Broken) as e:
+            except (OSError, HTTPException) as e:
                 raise Cut from e
         if answer.status != 200:
             raise error_of(answer.status, raw)
@@ -372,20 +372,22 @@ class Client:
 
     def _send(
         self, method: str, path: str, body: bytes | None, patience_s: float
-    ) -> tuple[Answer, socket.socket]:
-        link = self._socket(patience_s)
+    ) -> tuple[HTTPResponse, socket.socket]:
+        connection = HTTPConnection("stoker")
+        link = connection.sock = self._socket(patience_s)
+        headers = {"Connection": "close"} | ({"Content-Type": "application/json"} if body is not None else {})
         try:
             try:
-                ask(link, method, path, body)
+                connection.request(method, path, body, headers)
             except (BrokenPipeError, ConnectionResetError):
                 pass  # it may have refused a large body and told us why
-            return Answer(link), link
+            return connection.getresponse(), link
         except TimeoutError as e:
             link.close()
             raise ServerError(
                 f"The Stoker server did not answer within {patience_s:g} s.", hint=_who_has_it(self.home)
             ) from e
-        except (OSError, Broken) as e:
+        except (OSError, HTTPException) as e:
             link.close()
             raise Cut from e
         except BaseException:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from http.client import HTTPException, HTTPResponse
 from threading import Lock
 from urllib.parse import quote
 
 from stoker.base.errors import NotFound, ServerError, StokerError, from_json
-from stoker.client.http import Answer, Broken
 
 PIECE = 1 << 16
 
@@ -18,7 +18,7 @@ PIECE = 1 << 16
 class Pieces:
     """The bytes of a streamed answer. Another thread may call `close` while `next` blocks."""
 
-    def __init__(self, opened: tuple[Answer, socket.socket]) -> None:
+    def __init__(self, opened: tuple[HTTPResponse, socket.socket]) -> None:
         self._answer, self._link = opened
         self._reading = Lock()
         self._closed = False
@@ -30,7 +30,7 @@ class Pieces:
         try:
             with self._reading:
                 piece = b"" if self._closed else self._answer.read1(PIECE)
-        except (OSError, ValueError, Broken) as e:
+        except (OSError, ValueError, HTTPException) as e:
             if not self._closed:
                 self.close()
                 raise ServerError(
@@ -60,7 +60,7 @@ class Lines:
 
     separator = b"\n"
 
-    def __init__(self, opened: tuple[Answer, socket.socket]) -> None:
+    def __init__(self, opened: tuple[HTTPResponse, socket.socket]) -> None:
         self._pieces = Pieces(opened)
         self._rest = b""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from real.sshd import Sshd, wait_for
-from stoker.backends.core import LEAVE
+from stoker.backends.core import LEAVE, _recorded
+from stoker.base import rundir
 from stoker.base.errors import TargetError
 from stoker.hosts import parcel
 from stoker.hosts.ssh import SshHost
+from stoker.plane.staging import stage
 
 pytestmark = pytest.mark.real("sshd")
 MB = 1 << 20
@@ -148,6 +151,65 @@ def test_what_no_run_has_used_for_long_is_deleted(journey: Journey) -> None:
     journey.work.mkdir()
     journey.go("two")
     assert [path for path in (journey.cache / "objects").rglob("*") if path.is_file()] == objects[:1]
+
+
+def edited(path: Path, how: str) -> None:
+    """Other content of the same size, in the ways that a look at size and times misses most easily."""
+    info, text = path.stat(), bytes(b ^ 1 for b in path.read_bytes())
+    if how == "replaced":
+        path.with_name("new").write_bytes(text)
+        path.with_name("new").rename(path)
+    else:
+        path.write_bytes(text)
+    if how != "within a second":
+        os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
+
+
+@pytest.mark.parametrize("how", ["within a second", "with its old time", "replaced"])
+def test_the_recorded_hashes_of_a_copy_are_those_of_its_content(journey: Journey, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """What is typed after an edit has the edit, and what was frozen before an edit has it not."""
+    monkeypatch.setenv("STOKER_HOME", str(journey.root / "state"))
+    project, reads = journey.root / "project", []
+    journey.work.rename(project)
+    os.truncate(project / "big", 200_000)
+
+    def freeze(name: str) -> Path:
+        run = journey.root / "spool" / name
+        run.mkdir(parents=True)
+        copied = stage.freeze(project, run / "work", 10**9)
+        edited(project / "run.sh", how)
+        stage.record_code(project, run / "code", None, copied)
+        return run
+
+    def read(path: bytes, _seen: object = None) -> str:
+        reads.append(os.path.basename(path))
+        return real(path)
+    real = parcel.hash_file
+    monkeypatch.setattr("stoker.backends.core.parcel.hash_file", read)
+    for name in ("one", "two", "three"):
+        run = freeze(name)
+        journey.host.deliver(run, str(journey.root / name), shared="work", cache=str(journey.cache), hash_of=_recorded(run))
+        assert picture(journey.root / name) == picture(run)
+        assert sorted(reads) == [b"a\xff\nb", b"twice"]  # too large, or without a name in JSON
+        reads.clear()
+    assert (journey.root / "one" / "work" / "run.sh").read_bytes() != (journey.root / "two" / "work" / "run.sh").read_bytes()
+
+
+def test_a_copy_that_was_touched_is_read_again(journey: Journey) -> None:
+    (journey.source / "code" / "manifest.json").write_text(json.dumps({"files": [
+        {"path": "run.sh", "size": 10, "mtime_ns": (journey.work / "run.sh").stat().st_mtime_ns, "sha256": "0" * 64}]}))
+    hash_of = _recorded(journey.source)
+    path = journey.work / "run.sh"
+    assert hash_of(os.fsencode(path), path.stat()) == "0" * 64
+    os.utime(path)
+    assert hash_of(os.fsencode(path), path.stat()) == parcel.hash_file(path)
+
+
+def test_a_recorded_name_that_stands_for_two_files_tells_nothing(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    files = [{"path": "a\\xff", "size": 1, "mtime_ns": 2, "sha256": letter * 64} for letter in "ab"]
+    (tmp_path / "code" / "manifest.json").write_text(json.dumps({"files": [*files, {**files[0], "path": "b"}, {"path": "c", "size": 1, "mtime_ns": 1}]}))
+    assert rundir.code_hashes(tmp_path) == {("b", 1, 2): "a" * 64}
 
 
 @pytest.mark.parametrize("path", ["../out", "a/../../out", "/tmp/out", "missing/x", "a/."])

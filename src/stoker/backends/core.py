@@ -34,7 +34,8 @@ from stoker.backends.leaf import GONE, Leaf
 from stoker.base import rundir, vendor
 from stoker.base.errors import InvalidSpec, NotFound, StateError, TargetError
 from stoker.base.spec import Limits
-from stoker.hosts.base import Host, Progress, Stream, silent
+from stoker.hosts import parcel
+from stoker.hosts.base import HashOf, Host, Progress, Stream, silent
 
 LEAVE = (f"{rundir.CODE}/{rundir.COPY_LIST}",)  # of a run folder: it may be deleted while the folder is sent
 PROBE_S = 90.0  # nvidia-smi without persistence mode takes its time
@@ -108,7 +109,13 @@ class Core(Backend):
             rundir.write_json(folder / rundir.OWNED, dict(self._owner))
         try:
             self._host.deliver(
-                folder, target, shared=rundir.WORK, cache=f"{self._root()}/cache", leave=LEAVE, tell=tell
+                folder,
+                target,
+                shared=rundir.WORK,
+                cache=f"{self._root()}/cache",
+                leave=LEAVE,
+                tell=tell,
+                hash_of=_recorded(folder),
             )
         except TargetError:
             if not self._exists(target):  # somebody else staged it meanwhile
@@ -419,6 +426,17 @@ class Core(Backend):
     def _open(self, *words: str) -> Stream:
         self._push_agent()
         return self._host.open(self._argv(*words))
+
+
+def _recorded(folder: Path) -> HashOf:
+    """Hashes of the files in the frozen copy of a run folder, as they were recorded when it was made; a file
+    that is not as it was then is read."""
+    known, begin = rundir.code_hashes(folder), len(os.fsencode(folder / rundir.WORK)) + 1
+
+    def hash_of(path: bytes, seen: os.stat_result) -> str:
+        key = (os.fsdecode(path[begin:]), seen.st_size, seen.st_mtime_ns)
+        return known.get(key) or parcel.hash_file(path)
+    return hash_of
 
 
 @contextlib.contextmanager

@@ -128,6 +128,19 @@ def read_json(path: Path | str) -> dict | None:
     return reading.read_json(path)
 
 
+def code_hashes(folder: Path) -> dict[tuple[str, int, int], str]:
+    """What the record of the code in a run folder says of its files: (path, size, mtime_ns) -> sha256.
+    A name that stands for two files (see `reading.spelled`) is left out."""
+    found: dict[tuple[str, int, int], str] = {}
+    twice = set()
+    for each in (read_json(folder / CODE / MANIFEST) or {}).get("files") or ():
+        if each and each.get("sha256"):
+            key = (each["path"], each["size"], each["mtime_ns"])
+            if found.setdefault(key, each["sha256"]) != each["sha256"]:
+                twice.add(key)
+    return {key: sha256 for key, sha256 in found.items() if key not in twice}
+
+
 def pack_env(env: dict[str, str]) -> bytes:
     """Encode an environment as the bytes of the `env` file: KEY=VALUE, each ended by NUL."""
     return b"".join(os.fsencode(k) + b"=" + os.fsencode(v) + b"\0" for k, v in env.items())

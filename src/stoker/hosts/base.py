@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from stoker.base.errors import TargetError
+from stoker.hosts import parcel
 
 TAIL_BYTES = 64 * 1024  # of stderr is kept of a stream
 ANSWER_MAX = 32 << 20  # bytes that a command may answer with; whoever says more is cut off
@@ -29,6 +30,7 @@ SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 KILL_AFTER_S = 2.0  # from SIGTERM to SIGKILL when a stream is closed
 
 Progress = Callable[[int, int], None]
+HashOf = Callable[[bytes, os.stat_result], str]
 
 
 def silent(sent: int, whole: int) -> None:
@@ -95,11 +97,12 @@ class Host(ABC):
         self.put(source, target)
 
     def deliver(self, source: Path, target: str, *, shared: str, cache: str, leave: Container[str] = (),
-                tell: Progress = silent) -> None:
+                tell: Progress = silent, hash_of: HashOf = parcel.hash_file) -> None:
         """As `give`, for a folder whose inner folder `shared` holds content that is sent repeatedly.
         Content that is already in the folder `cache` on the machine is not sent again, and an interrupted
         transfer continues. `leave`: paths that are not sent and may disappear meanwhile. An exception from
-        tell(bytes sent, bytes in all) ends the transfer."""
+        tell(bytes sent, bytes in all) ends the transfer. hash_of(path, lstat) -> sha256 of a file in
+        `shared`."""
         self.give(source, target)
 
     def missing(self, entries: Sequence[list], cache: str) -> list[list]:

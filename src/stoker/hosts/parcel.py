@@ -59,7 +59,7 @@ def hash_file(path, _seen=None):
     """The sha256 of a file, in hex."""
     digest = hashlib.sha256()
     with open(path, "rb", buffering=0) as f:
-        buffer = memoryview(bytearray(CHUNK))
+        buffer = memoryview(bytearray(min(CHUNK, os.fstat(f.fileno()).st_size + 1)))
         count = f.readinto(buffer)
         while count:
             digest.update(buffer[:count])
@@ -181,7 +181,11 @@ class Cache:
     def receive(self, wire, entries):
         """Store everything that `Sender.send` sends. A content gets its final name only if its hash is
         right. Raises Changed."""
-        sizes = {sha: size for sha, (_path, size) in contents(entries).items()}
+        sizes, made = {sha: size for sha, (_path, size) in contents(entries).items()}, set()
+        ending, objects = self._part_name(), os.path.join(self.folder, "objects")
+        if not os.path.isdir(objects):
+            with tree.spread(self.folder):
+                os.makedirs(objects, exist_ok=True)
         while True:
             told = wire.hear()
             if "end" in told:
@@ -190,15 +194,18 @@ class Cache:
             if sha not in sizes or not 0 <= begin <= sizes[sha]:
                 raise tree.Torn("content that was not requested")
             path = self.path(sha)
-            part = path + self._part_name()
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            part = path + ending
+            if path[:-len(sha)] not in made:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                made.add(path[:-len(sha)])
             with open(part, "r+b" if begin else "wb", buffering=0) as f:
-                f.seek(begin)
+                digest = _begun(f, begin)
                 f.truncate()
                 whole = tree.Whole(f)
                 for data in wire.take(sizes[sha] - begin):
+                    digest.update(data)
                     whole.write(data)
-            if hash_file(part) != sha:
+            if digest.hexdigest() != sha:
                 os.unlink(part)
                 raise Changed(told.get("path", sha))
             os.rename(part, path)
@@ -206,17 +213,19 @@ class Cache:
     def put(self, entry, out):
         """Write the content of a file entry to the descriptor `out`, and check its hash. Raises Changed
         and removes the content if the hash is wrong."""
-        sha, left, digest = entry[5], entry[4], hashlib.sha256()
-        path = self.path(sha)
+        sha, size, digest = entry[5], entry[4], hashlib.sha256()
+        path, left, room = self.path(sha), size, min(CHUNK, size + 1)
         try:
-            with open(path, "rb", buffering=0) as f, open(out, "wb", buffering=0, closefd=False) as to:
-                whole, data = tree.Whole(to), f.read(CHUNK)
+            with open(path, "rb", buffering=0) as f:
+                data = f.read(room)
                 while data:
                     digest.update(data)
-                    whole.write(data)
                     left -= len(data)
-                    data = f.read(CHUNK)
-            os.utime(path)
+                    while data:
+                        data = data[os.write(out, data):]
+                    data = f.read(room)
+                if time.time() - os.fstat(f.fileno()).st_mtime > SWEEP_S:
+                    os.utime(path)
         except FileNotFoundError:
             raise Changed(entry[1]) from None
         if left or digest.hexdigest() != sha:
@@ -262,16 +271,18 @@ def lay_out(entries, folder, put, link=None):
             with contextlib.suppress(OSError, NotImplementedError):
                 os.utime(path, ns=(entry[2], entry[2]), follow_symlinks=False)
         else:
-            if link is None or not link(entry, path):
-                out = os.open(
-                    path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-                )
-                try:
-                    put(entry, out)
-                finally:
-                    os.close(out)
-            os.chmod(path, entry[2] & (0o555 if read_only else 0o777))
-            os.utime(path, ns=(entry[3], entry[3]))
+            mode, times = entry[2] & (0o555 if read_only else 0o777), (entry[3], entry[3])
+            if link is not None and link(entry, path):
+                os.chmod(path, mode)
+                os.utime(path, ns=times)
+                continue
+            out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                put(entry, out)
+                os.fchmod(out, mode)
+                os.utime(out, ns=times)
+            finally:
+                os.close(out)
     for path, entry in reversed(later):
         os.utime(path, ns=(entry[3], entry[3]))
         os.chmod(path, entry[2] & (0o555 if read_only else 0o777) | (0 if read_only else 0o700))
@@ -421,11 +432,8 @@ def tell_data(data, *words):
     with contextlib.suppress(FileNotFoundError):
         for name in sorted(os.listdir(data.folder)):
             folder = os.path.join(data.folder, name)
-            seal = {}
-            with (
-                contextlib.suppress(OSError, ValueError),
-                open(os.path.join(folder, SEAL), encoding="ascii") as f,
-            ):
+            seal, path = {}, os.path.join(folder, SEAL)
+            with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as f:
                 seal = json.load(f)
             state = (
                 "unfinished"
@@ -454,6 +462,18 @@ def tell_data(data, *words):
 def ask(cache, wire):
     """Report which content of a parcel is missing here; creates nothing."""
     wire.tell({"missing": cache.missing(wire.hear())})
+
+
+def _begun(f, begin):
+    """The hash of the first `begin` bytes of an open file, which stands behind them then."""
+    digest = hashlib.sha256()
+    while begin:
+        data = f.read(min(CHUNK, begin))
+        if not data:
+            break  # shorter than it was: the whole hash will not be right
+        digest.update(data)
+        begin -= len(data)
+    return digest
 
 
 def _take_file(wire, size, out):
@@ -527,12 +547,9 @@ class Sender:
 def main(verb, cache, *words):
     """Entry point on the remote machine. A failure prints one line on stderr and sets the exit code."""
     try:
-        with (
-            open(0, "rb", buffering=0, closefd=False) as incoming,
-            open(1, "wb", buffering=0, closefd=False) as outgoing,
-        ):
-            wire = Wire(incoming, outgoing)
-            VERBS[verb](Cache(cache), *words, wire)
+        raw = {"buffering": 0, "closefd": False}
+        with open(0, "rb", **raw) as incoming, open(1, "wb", **raw) as outgoing:
+            VERBS[verb](Cache(cache), *words, Wire(incoming, outgoing))
     except tree.Exists as e:
         return tree.say(tree.EXIT_EXISTS, e)
     except tree.Torn as e:

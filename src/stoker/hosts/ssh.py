@@ -31,6 +31,7 @@ from stoker.hosts import parcel, tree
 from stoker.hosts.base import (
     SCARCE,
     Finished,
+    HashOf,
     Host,
     Progress,
     Stream,
@@ -177,7 +178,7 @@ class SshHost(Host):
             _check(stream, f"{self.name}:{source}")
 
     def deliver(self, source: Path, target: str, *, shared: str, cache: str, leave: Container[str] = (),
-                tell: Progress = silent) -> None:
+                tell: Progress = silent, hash_of: HashOf = parcel.hash_file) -> None:
         inside = source / shared
         if not inside.is_dir():
             self.give(source, target)
@@ -185,7 +186,7 @@ class SshHost(Host):
         own = parcel.survey(
             source, lambda path, seen: "", lambda name: name.split("/")[0] != shared and name not in leave
         )
-        entries, top = parcel.survey(inside, parcel.hash_file), inside.stat()
+        entries, top = parcel.survey(inside, hash_of), inside.stat()
         hello = {
             "parcel": parcel.name_of(entries),
             "own": own,

@@ -14,6 +14,7 @@ import fcntl
 import os
 import shutil
 import stat
+import struct
 import sys
 import tarfile
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FICLONE = 0x40049409  # linux/fs.h: share all blocks of another file
+GETFLAGS, SETFLAGS, TOPDIR = 0x80086601, 0x40086602, 0x00020000  # linux/fs.h
 CHUNK = 1 << 20
 ROOT, END = "r", "end"  # the member that is the source itself; the member that says nothing is missing
 EXIT_NO_SOURCE, EXIT_EXISTS, EXIT_OS, EXIT_TORN = 3, 4, 5, 6
@@ -263,7 +265,8 @@ def beside(target, folder):
     lock = -1
     try:
         if folder:
-            os.mkdir(temp, 0o700)
+            with spread(parent):
+                os.mkdir(temp, 0o700)
         else:
             os.close(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         lock = os.open(temp, os.O_RDONLY | os.O_CLOEXEC)
@@ -280,6 +283,28 @@ def beside(target, folder):
     finally:
         if lock >= 0:
             os.close(lock)
+
+
+@contextlib.contextmanager
+def spread(parent):
+    """A folder made in `parent` meanwhile gets a place of its own on the disk (chattr +T), where the file
+    system knows places; which one hangs on its name.
+
+    Without a journal ext4 looks at every inode that was freed in a place within the last minutes before it
+    gives one out there:
+    beside a copy that was removed just now, 2,000 files take seconds instead of a tenth.
+    """
+    fd, before = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), None
+    try:
+        with contextlib.suppress(OSError):
+            before = fcntl.ioctl(fd, GETFLAGS, bytes(8))
+            fcntl.ioctl(fd, SETFLAGS, struct.pack("=I4x", struct.unpack("=I4x", before)[0] | TOPDIR))
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if before is not None:
+                fcntl.ioctl(fd, SETFLAGS, before)
+        os.close(fd)
 
 
 def _refuse(target, folder):

@@ -223,9 +223,9 @@ class Submitter:
         return run.with_(spec=spec, in_place=not copy, warnings=tuple(warnings))
 
     def _freeze(self, spec: Spec, target: Target, folder: Path, env: dict[str, str],
-                interpreter: str | None) -> tuple[Spec, list[str], list[list]]:
+                interpreter: str | None) -> tuple[Spec, list[str], stage.FrozenInfo]:
         """Copy the working folder; the spec and (in place) the environment that use the copy;
-        what the copy holds."""
+        the copy."""
         source, work = Path(spec.folder), folder / rundir.WORK
         info = stage.freeze(
             source, work, self._targets.config().copy_limit_bytes, tuple(map(os.path.normpath, spec.data))
@@ -247,7 +247,7 @@ class Submitter:
             redirected = stage.editables(source, work, interpreter, env)
             warnings += redirected.warnings
             env.update({name: value.replace(str(work), final) for name, value in redirected.env.items()})
-        return spec.with_(argv=tuple(argv)), warnings, info.listed
+        return spec.with_(argv=tuple(argv)), warnings, info
 
     def _commit(self, run: Run, target: Target, copy: bool) -> Run | None:
         """The committed run; None when it must wait after all and is not frozen."""

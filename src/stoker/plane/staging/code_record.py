@@ -9,13 +9,15 @@ import os
 import re
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from stoker.base import reading
 from stoker.base.config import home
 from stoker.base.units import iso
 from stoker.plane.staging import git_folder
+from stoker.plane.staging.frozen_copy import FrozenInfo
 
 MANIFEST, COMMIT, DIFF = "manifest.json", "commit.json", "diff.patch"
 MAX_FILES = 20_000
@@ -25,6 +27,7 @@ _WALK_TIME_S, _HASH_TIME_S = 0.15, 0.22  # counted from the beginning too
 HASHED_BYTES = 1_000_000  # a larger file is no code
 HASHED_TOTAL = 30_000_000
 DIFF_BYTES = 5_000_000
+PEEKED_BYTES = 8_000  # a zero byte in these: no text, as for git
 CODE = frozenset(
     (
         ".py .pyx .pyi .ipynb .sh .bash .sbatch .slurm .yaml .yml .toml .json .jsonnet .cfg .ini .conf "
@@ -37,20 +40,18 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 
 
 def record_code(
-    folder: Path, code_dir: Path, entry: Sequence[str] | None = None, copied: Sequence[list] | None = None
+    folder: Path, code_dir: Path, entry: Sequence[str] | None = None, copied: FrozenInfo | None = None
 ) -> dict:
     """Write manifest.json, commit.json and diff.patch of `folder` into `code_dir`; returns the summary in
     commit.json.
-    entry: the most important files (the script), hashed first. copied: content of a frozen copy (as
-    `FrozenInfo.listed`), which the manifest then describes instead. Takes at most RECORD_TIME_S; "cut" in
+    entry: the most important files (the script), hashed first. copied: a frozen copy, which the manifest
+    then describes instead. Takes at most RECORD_TIME_S; "cut" in
     the summary names what was skipped. Unreadable files are skipped without an error."""
     folder = Path(os.path.abspath(folder))
     begin = time.monotonic()
     asked = _ask_git(folder)
-    seen = reading.Listing(os.fspath(folder), os.fspath(home().path), MAX_IN_FOLDER).walk(
-        begin + _WALK_TIME_S, MAX_FILES
-    )
-    hashes, hash_cut = _hash(folder, seen.files, entry or (), begin + _HASH_TIME_S)
+    seen = _walked(folder, begin + _WALK_TIME_S) if copied is None else _copied(copied)
+    hashes, hash_cut = _hash(folder, seen, entry or (), begin + _HASH_TIME_S)
     summary, diff = _git_summary(folder, asked, begin + RECORD_TIME_S)
     untracked = summary.pop("untracked_code", None)
     diff += _new_files_patch(
@@ -70,12 +71,8 @@ def record_code(
         "bulk": seen.bulk,
         "cut": cut,
         "folder": os.fspath(folder),
-        "files": [
-            _line(path, info.st_size, info.st_mtime_ns, hashes.get(path)) for path, info in seen.files.items()
-        ],
+        "files": [_line(path, *about, hashes.get(path)) for path, about in seen.files.items()],
     }
-    if copied is not None:
-        manifest |= {"complete": True, "bulk": [], "files": _copied_lines(copied, seen, hashes)}
     code_dir.mkdir(parents=True, exist_ok=True)
     # Not fsynced: nobody reads it before the run folder takes its place, and a record is not worth three
     # waits for the disk at each run.
@@ -88,16 +85,6 @@ def record_code(
 def _line(path: str, size: int, mtime_ns: int, sha256: str | None) -> dict:
     line = {"path": reading.spelled(path), "size": size, "mtime_ns": mtime_ns}
     return {**line, "sha256": sha256} if sha256 else line
-
-
-def _copied_lines(copied: Sequence[list], seen: reading.Listing, hashes: dict[str, str]) -> list[dict]:
-    """All files of a copy; with a hash those that were not written to between copying and hashing."""
-    lines = []
-    for path, size, mtime_ns in (entry for entry in copied if len(entry) == 3):
-        info = seen.files.get(path)
-        same = info is not None and (info.st_size, info.st_mtime_ns) == (size, mtime_ns)
-        lines.append(_line(path, size, mtime_ns, hashes.get(path) if same else None))
-    return lines
 
 
 def changed_files(
@@ -115,29 +102,54 @@ def changed_files(
 # --- walking and hashing
 # -------------------------------------------------------------------------------------------------
 
-def _code_files(files: dict[str, os.stat_result]) -> list[str]:
+@dataclass(frozen=True)
+class _Seen:
+    """The files that are recorded: path -> (size, mtime_ns), where their content is, and the hashes that are
+    known before it is read."""
+
+    files: dict[str, tuple[int, int]]
+    place: Path
+    hashes: dict[str, str] = field(default_factory=dict)
+    bulk: list[str] = field(default_factory=list)
+    cut: str = ""
+
+
+def _walked(folder: Path, deadline: float) -> _Seen:
+    listing = reading.Listing(os.fspath(folder), os.fspath(home().path), MAX_IN_FOLDER)
+    found = listing.walk(deadline, MAX_FILES)
+    files = {path: (info.st_size, info.st_mtime_ns) for path, info in found.files.items()}
+    return _Seen(files, folder, bulk=found.bulk, cut=found.cut)
+
+
+def _copied(copy: FrozenInfo) -> _Seen:
+    files = {entry[0]: (entry[1], entry[2]) for entry in copy.listed if len(entry) == 3}
+    return _Seen(files, copy.place, copy.hashes)
+
+
+def _code_files(files: Iterable[str]) -> list[str]:
     return [p for p in files if os.path.splitext(p)[1].lower() in _PATCHED]
 
 
-def _hash(
-    folder: Path, files: dict[str, os.stat_result], entry: Sequence[str], deadline: float
-) -> tuple[dict[str, str], str]:
-    """({path: sha256} of code-like files, why not of all)."""
-    first = [p for p in (os.path.relpath(os.path.join(folder, e), folder) for e in entry) if p in files]
-    rest = (p for p in files if os.path.splitext(p)[1].lower() in CODE and p not in first)
-    hashes: dict[str, str] = {}
+def _hash(folder: Path, seen: _Seen, entry: Sequence[str], deadline: float) -> tuple[dict[str, str], str]:
+    """({path: sha256} of code-like files, and of others that are known; why not of all code)."""
+    first = [p for p in (os.path.relpath(os.path.join(folder, e), folder) for e in entry) if p in seen.files]
+    rest = (p for p in seen.files if os.path.splitext(p)[1].lower() in CODE and p not in first)
+    hashes = dict(seen.hashes)
     total = 0
     for path in (*first, *rest):
-        if files[path].st_size > HASHED_BYTES:
+        size = seen.files[path][0]
+        if path in hashes or size > HASHED_BYTES:
             continue
-        total += files[path].st_size
+        total += size
         if total > HASHED_TOTAL or time.monotonic() > deadline:
             return hashes, f"only {len(hashes)} files were hashed"
         try:
-            with open(os.path.join(folder, path), "rb") as f:
-                hashes[path] = hashlib.sha256(f.read(HASHED_BYTES + 1)).hexdigest()
+            with open(os.path.join(seen.place, path), "rb") as f:
+                data = f.read(size + 1)
         except OSError:
             continue
+        if len(data) == size:
+            hashes[path] = hashlib.sha256(data).hexdigest()
     return hashes, ""
 
 
@@ -207,24 +219,27 @@ def _new_files_patch(folder: Path, paths: Sequence[str], room: int) -> bytes:
     """A patch that makes the files in `paths`, as far as they are text and fit into `room` bytes."""
     parts = []
     for path in sorted(paths):
-        part = _new_file_patch(folder, path)
+        part = _new_file_patch(folder, path, room)
         if part and len(part) <= room:
             parts.append(part)
             room -= len(part)
     return b"".join(parts)
 
 
-def _new_file_patch(folder: Path, path: str) -> bytes:
+def _new_file_patch(folder: Path, path: str, room: int) -> bytes:
+    """The patch that makes one file; empty for a file that is no text, or surely does not fit."""
     try:
         info = os.lstat(os.path.join(folder, path))
         if (
             not stat.S_ISREG(info.st_mode)
-            or not 0 < info.st_size <= HASHED_BYTES
+            or not 0 < info.st_size <= min(HASHED_BYTES, room)
             or any(c in path for c in '\n\t"\\')
         ):
             return b""
         with open(os.path.join(folder, path), "rb") as f:
-            data = f.read(HASHED_BYTES + 1)
+            data = f.read(PEEKED_BYTES)
+            if b"\0" not in data:
+                data += f.read(HASHED_BYTES + 1)
     except OSError:
         return b""
     if b"\0" in data:

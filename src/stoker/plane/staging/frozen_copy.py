@@ -9,26 +9,27 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import pwd
 import shutil
 import stat
-import struct
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from stoker.base.errors import Denied, InvalidSpec, StateError, TargetError
 from stoker.base.units import format_size
+from stoker.hosts import tree
 from stoker.plane.staging.listing import IGNORE_FILE, Listing, belongings, sizes
 
 MAX_FILES = 200_000
 _FICLONE = 0x40049409
-_GETFLAGS, _SETFLAGS, _TOPDIR = 0x80086601, 0x40086602, 0x00020000  # linux/fs.h
 _SMALL = 256 * 1024  # below it one read and one write are quickest
 _THREADS = 3
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_Copied = tuple[int, int, str]  # size, mtime_ns, sha256
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -36,12 +37,15 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 class FrozenInfo:
     """Content of a frozen copy. files also counts links; bytes: of the content. skipped: sentences about
     paths that are not in the copy or lead out of it.
-    listed: all entries: folders as [path], links as [path, target], files as [path, size, mtime_ns]."""
+    listed: all entries: folders as [path], links as [path, target], files as [path, size, mtime_ns].
+    hashes: path -> sha256 of the content in the copy, for files that were read. place: the copy."""
 
     files: int
     bytes: int
     skipped: list[str] = field(default_factory=list)
     listed: list[list] = field(default_factory=list)
+    hashes: dict[str, str] = field(default_factory=dict)
+    place: Path = Path()
 
 
 @dataclass
@@ -74,14 +78,14 @@ def freeze(folder: Path, target: Path, limit_bytes: int, without: tuple[str, ...
     if os.path.lexists(target) and not (target.is_dir() and not os.listdir(target)):
         raise StateError(f"{target} exists already.", hint="Remove old runs: stoker gc")
     plan = _plan(folder, belongings(folder, target.parent, without), limit_bytes)
-    # another name each time: see _spread
+    # another name each time: see tree.spread
     temp = target.with_name(f"{target.name}.part-{os.urandom(6).hex()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _check_space(plan, target.parent)
-        with _spread(target.parent):
+        with tree.spread(target.parent):
             temp.mkdir(mode=0o755)
-        listed = _copy(folder, temp, plan)
+        listed, hashes = _copy(folder, temp, plan)
         os.rename(temp, target)
     except OSError as e:
         shutil.rmtree(temp, ignore_errors=True)
@@ -89,7 +93,9 @@ def freeze(folder: Path, target: Path, limit_bytes: int, without: tuple[str, ...
     except BaseException:
         shutil.rmtree(temp, ignore_errors=True)
         raise
-    return FrozenInfo(len(listed) - len(plan.folders), plan.bytes, plan.skipped, listed)
+    return FrozenInfo(
+        len(listed) - len(plan.folders), plan.bytes, plan.skipped, listed, hashes, target
+    )
 
 
 def into_copy(argv: Sequence[str], folder: Path, work: Path) -> list[str]:
@@ -222,41 +228,20 @@ def _explain(e: OSError, plan: _Plan, target: Path) -> Exception:
 # --- copying
 # ------------------------------------------------------------------------------------------------------------
 
-@contextlib.contextmanager
-def _spread(parent: Path) -> Iterator[None]:
-    """A folder made in `parent` meanwhile gets a place of its own on the disk (chattr +T), where the file
-    system knows places; which one hangs on its name.
-
-    Without a journal ext4 looks at every inode that was freed in a place within the last minutes before it
-    gives one out there:
-    beside a copy that was removed just now, 2,000 files take seconds instead of a tenth.
-    """
-    fd, before = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), None
-    try:
-        with contextlib.suppress(OSError):
-            before = fcntl.ioctl(fd, _GETFLAGS, bytes(8))
-            fcntl.ioctl(fd, _SETFLAGS, struct.pack("=I4x", struct.unpack("=I4x", before)[0] | _TOPDIR))
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            if before is not None:
-                fcntl.ioctl(fd, _SETFLAGS, before)
-        os.close(fd)
-
-
-def _copy(folder: Path, temp: Path, plan: _Plan) -> list[list]:
-    """What was made, as FrozenInfo lists it."""
+def _copy(folder: Path, temp: Path, plan: _Plan) -> tuple[list[list], dict[str, str]]:
+    """What was made, as FrozenInfo lists it, and the hashes of what was read."""
     for base in sorted(plan.folders):  # parents come before their children
         os.mkdir(os.path.join(temp, base))
     listed: list[list] = [[base] for base in sorted(plan.folders)]
-    listed += _copy_files(folder, temp, plan.files)
+    made = _copy_files(folder, temp, plan.files)
+    listed += [[path, size, mtime_ns] for path, (size, mtime_ns, _) in made]
     copied = {path for path, _ in plan.files} | plan.folders
     for path, info in plan.links:
         listed += _copy_link(folder, temp, (path, info), copied, plan.skipped)
     for base in sorted(plan.folders, reverse=True):
         _keep_folder(os.path.join(folder, base), os.path.join(temp, base))
     _keep_folder(os.fspath(folder), os.fspath(temp))
-    return listed
+    return listed, {path: sha256 for path, (_, _, sha256) in made if sha256}
 
 
 def _keep_folder(source: str, copy: str) -> None:
@@ -269,18 +254,20 @@ def _keep_folder(source: str, copy: str) -> None:
     os.utime(copy, ns=(info.st_atime_ns, info.st_mtime_ns))
 
 
-def _copy_files(folder: Path, temp: Path, files: list[tuple[str, os.stat_result]]) -> list[list]:
+def _copy_files(
+    folder: Path, temp: Path, files: list[tuple[str, os.stat_result]]
+) -> list[tuple[str, _Copied]]:
     """Copy all; several threads, as the work is in the kernel. The first failure ends it and is raised."""
     way = _Way()
     heavy = sum(info.st_size for _, info in files)
     threads = min(_THREADS, os.cpu_count() or 1) if heavy > 8_000_000 else 1
     shares = [files[n::threads] for n in range(threads)]
-    listed: list[list] = []
+    made: list[tuple[str, _Copied]] = []
     failures: list[OSError] = []
 
     def work(n: int) -> None:
         try:
-            listed.extend(_copy_share(folder, temp, shares[n], way, failures))
+            made.extend(_copy_share(folder, temp, shares[n], way, failures))
         except OSError as e:
             failures.append(e)
 
@@ -294,7 +281,7 @@ def _copy_files(folder: Path, temp: Path, files: list[tuple[str, os.stat_result]
             helper.join()
     if failures:
         raise failures[0]
-    return listed
+    return made
 
 
 @dataclass
@@ -307,21 +294,21 @@ class _Way:
 
 def _copy_share(
     folder: Path, temp: Path, files: Iterable[tuple[str, os.stat_result]], way: _Way, failures: list
-) -> list[list]:
-    listed = []
+) -> list[tuple[str, _Copied]]:
+    copied = []
     source, copy = os.fspath(folder) + os.sep, os.fspath(temp) + os.sep
     for path, info in files:
         if failures:
             break
         made = copy_file(source + path, copy + path, info, way)
         if made is not None:
-            listed.append([path, made.st_size, made.st_mtime_ns])
-    return listed
+            copied.append((path, made))
+    return copied
 
 
-def copy_file(source: str, copy: str, info: os.stat_result, way: _Way | None = None) -> os.stat_result | None:
-    """Copy one file, with the mode and times in `info`, to an unused name; returns the new entry, or None
-    if the source is gone."""
+def copy_file(source: str, copy: str, info: os.stat_result, way: _Way | None = None) -> _Copied | None:
+    """Copy one file, with the mode and times in `info`, to an unused name; returns its size, mtime_ns and
+    sha256 ("" if the content was not read here), or None if the source is gone."""
     try:
         fd = os.open(source, _OPEN)
     except FileNotFoundError:
@@ -330,36 +317,48 @@ def copy_file(source: str, copy: str, info: os.stat_result, way: _Way | None = N
         out = os.open(copy, _CREATE, 0o600)
         try:
             try:
-                _copy_content(fd, out, info, way or _Way())
+                sha256 = _copy_content(fd, out, info, way or _Way())
             except OSError as e:
                 raise OSError(e.errno, e.strerror, source) from e
             os.utime(out, ns=(info.st_atime_ns, info.st_mtime_ns))
             os.fchmod(out, stat.S_IMODE(info.st_mode) & 0o777)
-            return os.fstat(out)
+            made = os.fstat(out)
+            return made.st_size, made.st_mtime_ns, sha256
         finally:
             os.close(out)
     finally:
         os.close(fd)
 
 
-def _copy_content(fd: int, out: int, info: os.stat_result, way: _Way) -> None:
+def _copy_content(fd: int, out: int, info: os.stat_result, way: _Way) -> str:
     if way.clone:
         try:
             fcntl.ioctl(out, _FICLONE, fd)
-            return
+            return ""
         except OSError as e:
             if e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
                 raise
             way.clone = False
     if info.st_size <= _SMALL:
-        data = os.read(fd, _SMALL + 1)
-        while data:
-            data = data[os.write(out, data):] or os.read(fd, _SMALL)
-        return
+        return _copy_small(fd, out, info.st_size + 4096)
     if info.st_blocks * 512 < info.st_size:
         _copy_sparse(fd, out, info.st_size, way)
-        return
-    _copy_range(fd, out, 0, None, way)
+    else:
+        _copy_range(fd, out, 0, None, way)
+    return ""
+
+
+def _copy_small(fd: int, out: int, room: int) -> str:
+    """Copy by reading, to the end of the file, wherever that is by now; returns the hash of what was
+    written."""
+    digest = hashlib.sha256()
+    data = os.read(fd, room)
+    while data:
+        digest.update(data)
+        while data:
+            data = data[os.write(out, data):]
+        data = os.read(fd, room)
+    return digest.hexdigest()
 
 
 def _copy_sparse(fd: int, out: int, size: int, way: _Way) -> None:

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from stoker.base import reading, rundir
 from stoker.base.errors import TargetError
-from stoker.plane.staging.code_record import MANIFEST
 from stoker.plane.staging.frozen_copy import FrozenInfo, copy_file
 
 # until the copy is on disk: a line that says when and whence, a line with FrozenInfo.listed
@@ -58,7 +57,7 @@ def assure(folder: Path) -> list[str]:
         raise _lost("the list of files") from e
     work = folder / rundir.WORK
     fresh = not rundir.RunDir(folder).attempts()
-    hashes = _hashes(folder) if fresh else {}
+    hashes = rundir.code_hashes(folder) if fresh else {}
     inside = [entry for entry in listed if _is_inside(work, entry)]
     torn = [entry for entry in inside if _torn(os.path.join(work, entry[0]), entry, fresh, hashes)]
     for entry in torn:
@@ -158,15 +157,7 @@ def _again(original: str, copy: str, entry: list) -> bool:
     made = copy_file(original, copy, info)
     with open(copy, "rb") as f:
         os.fsync(f.fileno())
-    return made is not None and made.st_size == entry[1]
-
-
-def _hashes(folder: Path) -> dict[tuple, str]:
-    """What the record of the code knows of contents: (path, size, mtime_ns) -> sha256."""
-    body = rundir.read_json(folder / rundir.CODE / MANIFEST) or {}
-    return {
-        (f["path"], f["size"], f["mtime_ns"]): f["sha256"] for f in body.get("files", ()) if "sha256" in f
-    }
+    return made is not None and made[0] == entry[1]
 
 
 def _sha256(path: str) -> str:

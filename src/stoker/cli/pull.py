@@ -21,8 +21,9 @@ FAILED = "failed"
 @click.argument("files", nargs=-1, metavar="[FILES]...")
 @json_option("Print what was done with each file as JSON.")
 def pull(ref: str, files: tuple[str, ...], as_json: bool) -> int:
-    """Copy the files that a run created or modified to the folder where you typed `stoker run`.
+    """Copy a run's output files to the folder where you typed `stoker run`.
 
+    These are the files that the run created or modified.
     Works for runs on other machines, and for runs with --copy.
     FILES are paths, folders or patterns ('*.pt'); the default is all files.
     A local file that you have changed is not replaced:

@@ -71,8 +71,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, cls=Command, metavar="COMMAND...")
 @click.option("-d", "--detach", is_flag=True, help="Start in the background and print the run's name.")
-@click.option("--name", default="", metavar="NAME", 
-              help="Name of the run. If an unfinished run has this name and command, it continues.")
+@click.option("--name", default="", metavar="NAME",
+              help="Name of the run. An unfinished run with this name and command is continued.")
 @click.option(
     "--time",
     "time_s",

@@ -97,7 +97,7 @@ class Client:
 
     def runs(self, *, all: bool = False, folder: str | None = None, limit: int = 200,
              active: bool = False) -> list[dict]:
-        return self._get("/v1/runs", all=all, folder=folder, limit=limit, active=active)
+        return self._get("/v1/runs", all=all, folder=folder, limit=limit, active=active or None)
 
     def run(self, ref: str, active: bool = False) -> dict:
         return self._get(path_of(ref), active=active)

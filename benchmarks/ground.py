@@ -312,6 +312,16 @@ class Ground:
         return names
 
 
+def throwaway() -> Iterator[Ground]:
+    """One ground, for a fixture. Closed at the end; AssertionError if processes were left behind."""
+    ground = Ground()
+    try:
+        yield ground
+    finally:
+        left = ground.close()
+    assert not left, "processes were left behind: " + "; ".join(left)
+
+
 class Terminal:
     """A program on a pseudo-terminal that we hold the other end of."""
 

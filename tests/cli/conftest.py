@@ -12,27 +12,19 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.ground import Ground
-
-
-def _checked(made: Ground) -> Iterator[Ground]:
-    try:
-        yield made
-    finally:
-        left = made.close()
-    assert not left, "processes were left behind: " + "; ".join(left)
+from benchmarks.ground import Ground, throwaway
 
 
 @pytest.fixture
 def ground() -> Iterator[Ground]:
     """A state folder, a working folder and a server for one test; nothing may be left running."""
-    yield from _checked(Ground())
+    yield from throwaway()
 
 
 @pytest.fixture(scope="module")
 def common() -> Iterator[Ground]:
     """One state folder and server for the tests of a file that have a `place` there."""
-    yield from _checked(Ground())
+    yield from throwaway()
 
 
 @pytest.fixture

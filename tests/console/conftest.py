@@ -11,7 +11,7 @@ from console_place import EVIL, TRAIN, WAITS, Place, start_console
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.ground import Ground
+from benchmarks.ground import Ground, throwaway
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +35,4 @@ def place() -> Iterator[Place]:
 @pytest.fixture
 def ground() -> Iterator[Ground]:
     """A state folder for one test."""
-    made = Ground()
-    try:
-        yield made
-    finally:
-        left = made.close()
-    assert not left, "processes were left behind: " + "; ".join(left)
+    yield from throwaway()

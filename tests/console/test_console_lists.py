@@ -12,6 +12,7 @@ from benchmarks.ground import until
 from console_place import Place
 
 from stoker.base.config import Home
+from stoker.base.state import State
 from stoker.client import Client
 from stoker.console import cores, table
 from stoker.console.app import Rendered
@@ -76,7 +77,9 @@ def test_a_run_that_was_active_and_is_gone(place: Place, old):
     many_runs.older(place.ground, active)
     client = Counted(place)
     known = table.Table(client)
-    assert known.look()[0]["id"] == active
+    found = known.look()
+    first = [each["id"] for each in found if not State(each["state"]).final]
+    assert active in first and [each["id"] for each in found[:len(first)]] == first, "active runs come first"
     client.rm(active, force=True)
     assert until(lambda: active not in {each["id"] for each in known.look()}, 60)
     assert client.asked.count("all") == 1

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.ground import Ground
+from benchmarks.ground import Ground, throwaway
 
 HERE = Path(__file__).resolve().parent
 # What `make check` runs of this folder: the main job in a few seconds. Everything else here is slow.
@@ -25,21 +25,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-def _checked(ground: Ground) -> Iterator[Ground]:
-    try:
-        yield ground
-    finally:
-        left = ground.close()
-    assert not left, "processes were left behind: " + "; ".join(left)
-
-
 @pytest.fixture
 def ground() -> Iterator[Ground]:
     """A state folder, a working folder and a server for one test."""
-    yield from _checked(Ground())
+    yield from throwaway()
 
 
 @pytest.fixture(scope="module")
 def common() -> Iterator[Ground]:
     """One ground for all the quick tests of a file that leave nothing running."""
-    yield from _checked(Ground())
+    yield from throwaway()

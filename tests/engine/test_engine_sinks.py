@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import struct
 
@@ -107,7 +106,6 @@ def test_a_package_that_is_missing_is_named(nursery, tmp_path):
     assert "log must be \"tensorboard\", \"wandb\", a list of both, or None" in training.text()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="wandb is not installed (pip install wandb)")
 def test_the_real_wandb_writes_each_line_once(nursery, tmp_path):
     training = Training(nursery, tmp_path, {})
     path = script(tmp_path, LOGS.replace("SINKS", '"wandb"'))

@@ -11,9 +11,7 @@ NOBODY_CAN_INSTALL = re.compile(
     r"\.\./shared"  # other people's scripts and data, which do not ship with the project
     r"|needs a GPU|no GPU"
     r"|/dev/fuse|cannot mount|memory cgroup"  # what the kernel or the container refuses
-    r"|needs root|only root"
-    r"|pyenv"  # a way to install Pythons that no package brings
-    r"|wandb is not installed")  # 125 MB for one test; the same promises are tested without it
+    r"|needs root|only root")
 
 
 def not_accepted(config: pytest.Config) -> list[str]:

@@ -10,8 +10,8 @@ import pytest
 from benchmarks.ground import Ground, until
 
 from stoker.cli.listing import fit, short_command
+from stoker.cli.output import NAME_COLUMNS, cut, cut_words, wrapped
 from stoker.cli.output import columns as listed
-from stoker.cli.output import cut_words
 
 STEPS = """
 import json, os, time
@@ -93,6 +93,28 @@ def test_a_narrow_list_leaves_columns_out_and_never_the_command(columns, left_ou
     header, rows = fit(HEADER, ROWS, columns)
     assert set(HEADER) - set(header) == left_out and all(row[-1] for row in rows)
     assert rows[0][-1].startswith("train.py") and max(map(len, listed(header, rows))) <= columns
+
+
+def test_a_long_name_is_cut_only_where_the_terminal_is_too_narrow():
+    row = ["a-name-of-a-run-with-many-words-in-it", "", "running", "1s ago", "1s", "", "", "", "train.py --epochs 40 --lr 0.1"]
+    assert fit(HEADER, [row], 160)[1][0][0] == row[0] and fit(HEADER, [row], 160)[1][0][-1] == row[-1]
+    _, rows = fit(HEADER, [row], 80)  # the cut name leaves room to the command
+    assert rows[0][0] == cut(row[0], NAME_COLUMNS) and rows[0][-1] == row[-1]
+    waits = [row[0], "", "pending (waits for base to end)", *row[3:]]
+    assert waits[2] in fit(HEADER, [waits], 110)[1][0]
+
+
+def test_tags_and_numbers_leave_a_narrow_list_before_the_command_is_unreadable():
+    header = ["NAME", "STATE", "SINCE", "NUMBERS", "TAGS", "COMMAND"]
+    rows = [["a-name-of-a-run-with-many-words-in-it", "pending (waits for sweep-1-1 to end)", "23s ago", "epoch 15", "sweep-1", "train.py --lr 0.1"]]
+    header, rows = fit(header, rows, 80)
+    assert "TAGS" not in header and rows[0][-1].startswith("train.py") and max(map(len, listed(header, rows))) <= 80
+
+
+def test_texts_are_broken_at_spaces_and_long_words_stay_whole():
+    assert wrapped("one two three", 7) == ["one two", "three"] and wrapped("short", 80) == ["short"]
+    assert wrapped("/a/very/long/path and more", 8) == ["/a/very/long/path", "and more"]
+    assert wrapped("  3.5 %  bar", 80) == ["  3.5 %  bar"] and wrapped("  3.5 %  bar", 9) == ["  3.5 % ", "bar"]
 
 
 @pytest.mark.parametrize(("state", "short"), [

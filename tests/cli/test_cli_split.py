@@ -19,6 +19,11 @@ def test_a_training_in_a_few_lines():
     assert list(training({}, live=True)) == []
 
 
+def test_a_quiet_training_tells_no_rate_and_no_end():
+    quiet = dict(training({**TOLD, "done": 0.5, "eta_s": 30.0}, live=True, quiet=True))
+    assert quiet["steps"] == "at least 12,310" and quiet["epochs"] == "3 done, 41s each" and not quiet["to the end"]
+
+
 def test_bars_fit_a_narrow_terminal_and_add_up():
     lines = bars(TOLD["split"]).splitlines()
     assert [line.split("%")[0].strip() for line in lines] == ["60.0", "30.0", "10.0"]  # what is too small is left out

@@ -293,6 +293,20 @@ def test_the_log_is_read_on_where_it_grew_and_its_times_come_from_the_telemetry(
     assert [one[:2] for one in reader.read([1]).curves[0].points()] == [(1, 0.9), (2, 0.8), (3, 0.7)]
 
 
+@pytest.mark.parametrize(("form", "steps", "axis"), [
+    ("Train Epoch: {e} [{i}/1600 ({i}%)] Loss: {v:.3f}", 200, "count"),  # of samples: 16 a step
+    ("Train Epoch: {e} [{i}/1600 ({i}%)] Loss: {v:.3f}", 3200, "step"),
+    ("Train Epoch: {e} [{i}/1600 ({i}%)] Loss: {v:.3f}", 0, "step"),  # of a run without hooks
+    ("[{i}/1600] loss {v:.3f}", 100, "count"),
+    ("epoch {e} step {g} loss {v:.3f}", 200, "step"),  # the script's own word
+])
+def test_a_counter_that_cannot_be_of_steps_is_not_called_so(form: str, steps: int, axis: str, tmp_path: Path):
+    write(attempt(tmp_path, 1) / "out.log", *(form.format(e=e, i=i, g=e * 1600 + i, v=1 / (e * 1600 + i)) for e in (1, 2) for i in range(160, 1601, 160)))
+    if steps:
+        write(attempt(tmp_path, 1) / "steps.jsonl", *({"pid": 7, "at": 1.0 + n, "step": steps * n // 4} for n in range(1, 5)))
+    assert {one.axis for one in Reader(tmp_path).read([1]).curves} == {axis}
+
+
 def test_what_a_better_source_tells_is_not_taken_from_the_text(tmp_path: Path):
     write(attempt(tmp_path, 1) / "out.log", *(f"step {i} train loss {1 / i:.2f} accuracy 0.{i}" for i in range(1, 5)))
     write(attempt(tmp_path, 1) / "metrics.jsonl", *({"step": i, "train_loss": 1 / i} for i in range(1, 5)))

@@ -24,7 +24,7 @@ WHY_COLUMNS = 40  # of what a run waits for; `show` has all of it
 STATE_LEAST = 24  # columns that a state gets there, with what stands in its brackets
 COMMAND_LEAST = 16  # columns that a command gets on a narrow terminal
 # columns that a narrow terminal leaves out, the first one first; `show` has them
-LEFT_OUT = ("RATE", "RAN", "LEFT", "STEP")
+LEFT_OUT = ("RATE", "RAN", "LEFT", "TAGS", "STEP", "NUMBERS")
 REASON_WORDS = {
     "stopped_by_user": "",
     "limit_time": "time limit",
@@ -157,6 +157,7 @@ def _print(found: list[dict], now: float) -> None:
 def fit(header: Sequence[str], rows: list[list[str]], columns: int) -> tuple[list[str], list[list[str]]]:
     """Fit the table to a terminal of this width: removes numbers, then columns, until the command (the
     last column) has its minimum width; then cuts the command between words."""
+    rows = output.cut_names(header, rows, columns)
     if "NUMBERS" in header:
         at = header.index("NUMBERS")
         room = columns - _columns_of(header, rows, without=at) - COMMAND_LEAST - 2

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -249,6 +250,24 @@ def without_empty(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple
     return [header[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
+def cut_names(header: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> list[list[str]]:
+    """The rows, with long names (the first column) cut where the table is wider than the terminal."""
+    rest = sum(max(width(row[i]) for row in (header, *rows)) + 2 for i in range(1, len(header)))
+    return [[cut(row[0], max(NAME_COLUMNS, columns - rest)), *row[1:]] for row in rows]
+
+
+def wrapped(text: str, columns: int) -> list[str]:
+    """The text in lines of at most this many columns, broken at spaces; a longer word stays whole."""
+    first, *words = text.split(" ")
+    lines = [first]
+    for word in words:
+        if lines[-1].strip() and width(lines[-1]) + 1 + width(word) > columns:
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}"
+    return lines
+
+
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset(),
                 styles: dict[str, str] | None = None) -> None:
     """Print a table: with rich on a terminal, else as plain columns. `styles` colours a cell by its first
@@ -262,7 +281,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: 
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), expand=True)
-    fitted = [[cut(row[0], NAME_COLUMNS), *row[1:]] for row in rows]
+    fitted = cut_names(header, rows, shutil.get_terminal_size().columns)
     for i, title in enumerate(header):
         last = i == len(header) - 1
         natural = max(width(row[i]) for row in [header, *fitted])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +21,8 @@ from stoker.cli.options import json_option, plane, ref_argument, say_which
 FILES_SHOWN = 20
 LEFT_NAMED = 5
 LINES_SHOWN = 12
+LEAST_ROOM = 30  # columns of a text, however narrow the terminal
+TO_COPY = ("command", "works in", "run folder", "python")  # never broken into lines
 METRICS_SHOWN = 8
 PLACES = {"here": "  copied", "outputs": "  copied to runs/ID/outputs", "there": "  not copied"}
 NO_ROW = ("exception", "tail", "code", "kind", "inodes", "hint")  # evidence that is shown elsewhere
@@ -47,6 +50,9 @@ def show(ref: str, as_json: bool) -> None:
             wide = max(output.width(name) for name, _ in filled)
             for name, text in filled:
                 lines = text.split("\n")
+                if name not in TO_COPY and output.is_terminal(sys.stdout):
+                    room = max(LEAST_ROOM, shutil.get_terminal_size().columns - wide - 4)
+                    lines = [part for line in lines for part in output.wrapped(line, room)]
                 print(f"  {name}{' ' * (wide - output.width(name))}  " + f"\n  {' ' * wide}  ".join(lines))
 
 
@@ -71,7 +77,8 @@ def sections(run: dict) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     yield "Why", list(_evidence(run.get("evidence") or {}))
     yield "Rehearsal", list(_rehearsal(run.get("rehearsal") or {}))
     yield "Attempts", [_attempt(a) for a in run.get("attempts_detail") or ()]
-    yield "Training", list(split.training(run.get("training") or {}, State(run["state"]) is State.RUNNING))
+    live = State(run["state"]) is State.RUNNING
+    yield "Training", list(split.training(run.get("training") or {}, live, live and bool(run.get("still"))))
     yield "Numbers", list(_numbers(run.get("numbers") or {}))
     yield "Use" if State(run["state"]) is State.RUNNING else "Last seen use", list(_use(run))
     yield "Tuned", list(_tuned(run))
@@ -320,12 +327,14 @@ def _use(run: dict) -> Iterator[tuple[str, str]]:
 def _files(files: list[dict]) -> Iterator[tuple[str, str]]:
     files = sorted(files, key=lambda entry: bool(entry.get("uncertain")))
     for entry in files[:FILES_SHOWN]:
-        doubt = "  uncertain: Stoker did not see which program wrote it" if entry.get("uncertain") else ""
+        doubt = "  uncertain" if entry.get("uncertain") else ""
         place = PLACES.get(str(entry.get("place")), "")
         text = f"{format_size(entry.get('bytes') or 0)}  {entry.get('change') or ''}{place}{doubt}"
         yield output.shown(str(entry.get("path"))), text.rstrip()
     if len(files) > FILES_SHOWN:
         yield "...", f"{len(files) - FILES_SHOWN} more (stoker show --json lists them)"
+    if files and files[-1].get("uncertain"):  # they are the last ones
+        yield "", "uncertain: Stoker did not see which program wrote it"
 
 
 def _settings(run: dict) -> Iterator[tuple[str, str]]:

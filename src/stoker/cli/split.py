@@ -11,14 +11,17 @@ BAR = 30  # columns
 LEAST = 0.002  # a share below this is not shown
 
 
-def training(told: dict, live: bool) -> Iterator[tuple[str, str]]:
-    """Names and texts for the `training` of a run."""
+def training(told: dict, live: bool, quiet: bool = False) -> Iterator[tuple[str, str]]:
+    """Names and texts for the `training` of a run. quiet: it makes no steps now. The clock writes once a
+    second or less often, so the last steps are missing, and nothing is known about the end."""
     if not told:
         return
-    yield "steps", _steps(told)
+    if quiet:
+        told = {**told, "steps_s": None, "samples_s": None, "eta_epoch_s": None, "batch": None}
+    yield "steps", f"{'at least ' if quiet else ''}{_steps(told)}"
     yield "a step", _step(told)
     yield "epochs", _epochs(told, live)
-    yield "to the end", _to_the_end(told) if live else ""
+    yield "to the end", _to_the_end(told) if live and not quiet else ""
     yield "time", bars(told.get("split") or {})
     yield "GPU time", bars(told.get("gpu") or {})
 

@@ -166,7 +166,7 @@ def _resume(run: Run, folder: RunFolder, attempts: list[dict], now: float) -> di
         "state": resume.word(state),
         "checked": resume.checked(state),
         "log": parts,
-        "sentence": resume.sentence(stands, now),
+        "sentence": resume.sentence(stands, now, live=not run.state.final),
         "came_back": resume.came_back(state),
         "began_anew": resume.began_anew(state),
         "audits": resume.audits(state),

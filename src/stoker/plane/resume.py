@@ -17,12 +17,13 @@ STANDS = {
     "ended": "finished; nothing to resume",
     "off": "not recorded",
 }
+NO_IMAGE = "not resumable: no image was taken"  # of a run that ended while it was recorded
 UNCHECKED = "image taken, not yet checked"
 NOT_TRIED = "no resume has been tested (run with --audit, or stoker verify-resume)"
 DEAR = 0.1  # of the training that coming back saves: what costs more is said
 
 
-def sentence(state: dict | None, now: float) -> str | None:
+def sentence(state: dict | None, now: float, *, live: bool = True) -> str | None:
     """"resumable (checked); image 40 s ago at step 12,310 (every 60 s, 0.4 % cost);
     audited at step 4,100: bit-exact", or without an audit
     "image taken, not yet checked; 40 s ago at ...", or why not; None for a run that is not recorded."""
@@ -34,7 +35,7 @@ def sentence(state: dict | None, now: float) -> str | None:
         steps = f"{wrong.get('from_step') or 0:,} to {wrong.get('step') or 0:,}"
         word, reason = "not resumable", f"an audit of steps {steps} {OTHER}: {wrong.get('why')}"
     if image is None or word == "not resumable":
-        told = STANDS.get(str(word), str(word))
+        told = NO_IMAGE if word == "recording" and not live else STANDS.get(str(word), str(word))
         audited = audits(state) if word == "ended" else None
         return "; ".join(filter(None, (f"{told}: {reason}" if reason else told, audited)))
     age = format_duration(now - image.get("at", now))

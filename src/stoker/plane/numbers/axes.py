@@ -37,6 +37,7 @@ class Axis:
     name: str
     at: list[float]
     part: list[int]
+    guessed: bool = False  # a count such as [640/1600], taken for steps: it may be of samples
 
 
 def choose(places: Sequence[Place], drawn: bool) -> Axis:
@@ -46,7 +47,8 @@ def choose(places: Sequence[Place], drawn: bool) -> Axis:
         if all(value is not None for value in values):
             parts = _parts(values, places, drawn, name)
             if parts is not None:
-                return Axis(name, [float(v) for v in values], parts)
+                guessed = name == "step" and places[0].place is not None
+                return Axis(name, [float(v) for v in values], parts, guessed)
     return Axis("order", [float(i + 1) for i in range(len(places))], [0] * len(places))
 
 

@@ -59,6 +59,7 @@ class Series:
     sample: str
     points: list[tuple[float, float, int]]
     bar: bool = False
+    guessed: bool = False  # see axes.Axis
 
 
 class Parser:
@@ -319,7 +320,13 @@ def _of_kind(kind: Kind) -> Iterator[tuple[Value, Series]]:
                 yield (
                     value,
                     Series(
-                        _whole_name(value), axis.name, value.unit, kind.sample, points, kind.form == "bar"
+                        _whole_name(value),
+                        axis.name,
+                        value.unit,
+                        kind.sample,
+                        points,
+                        kind.form == "bar",
+                        axis.guessed,
                     ),
                 )
 

@@ -22,6 +22,10 @@ END = 16 << 10  # bytes at the end of a file that a list reads
 TELEMETRY_MAX = 16 << 20
 ENDED = 1 << 62  # bytes: the size at the end of an attempt
 PRINTED = "printed"
+COUNT = "count"  # the axis of a counter that was taken for steps, but counts something else
+STEPS_END = 64 << 10  # bytes at the end of steps.jsonl
+STEPS_LINES = 3  # of steps.jsonl: with fewer, the newest may be too old
+STEPS_TIMES = 2  # a counter that is so many times the steps counts something else
 
 
 @dataclass(slots=True)
@@ -121,14 +125,24 @@ class Reader:
                 self._lives(attempts) if name == rundir.OUT else [[(number, None)] for number in attempts]
             )
             told = []
+            made = self._steps(attempts)
             for group in groups:
                 text = self._text(name, group)
                 text.read(found.notes)
-                told.append(text.curves(source, known))
+                told.append(text.curves(source, known, made))
                 found.results |= text.results()
                 found.epoch = text.epoch() or found.epoch
             curves += join(told)
         return curves
+
+    def _steps(self, attempts: Sequence[int]) -> int | None:
+        """How many steps the newest attempt made that trained; None if not known."""
+        for number in reversed(attempts):
+            lines = list(reading.read_lines(self._at(number) / rundir.STEPS, STEPS_END))
+            made = max((line.get("step") or 0 for line in lines), default=0)
+            if made:
+                return made if len(lines) >= STEPS_LINES else None
+        return None
 
     def _text(self, name: str, group: list[tuple[int, int | None]]) -> Text:
         key = (name, tuple(number for number, _ in group), tuple(upto for _, upto in group[:-1]))
@@ -188,15 +202,18 @@ class Text:
             if self._offset >= LOG_MAX:
                 notes.append(f"Only the first {LOG_MAX >> 20} MB of {path.name} were read.")
 
-    def curves(self, source: str, known: dict[bool, set]) -> list[Curve]:
+    def curves(self, source: str, known: dict[bool, set], made: int | None = None) -> list[Curve]:
         """The printed series so far; `source` names their log. known: metrics that are not needed from
-        lines and from bars."""
+        lines and from bars. made: the steps of the training: `[640/1600]` may count samples, and these
+        are not called steps."""
         found = []
         self._looked = False
         for series in self._parser.series():
             if words.key(series.name) in known[series.bar]:
                 continue
-            curve = Curve(series.name, source, series.axis, series.unit, series.sample)
+            other = series.guessed and made and series.points[-1][0] > STEPS_TIMES * made
+            axis = COUNT if other else series.axis
+            curve = Curve(series.name, source, axis, series.unit, series.sample)
             for at, value, offset in series.points:
                 curve.add(at, value, self._time(offset))
             found.append(curve)

@@ -57,7 +57,7 @@ def test_programs_that_each_life_starts():
     assert resume.starts_again(state) is None
     told = resume.starts_again({**state, "lives": [{"attempt": 1}, {"attempt": 2}]})
     assert told == resume.starts_again({**state, "state": "resumable"})
-    assert told == "its setup starts tensorboard (train.py:12) in each attempt; if a program appends text to a file, the text appears twice after a kill"
+    assert told == "the script's setup starts tensorboard (train.py:12) in each attempt; if a program appends text to a file, the text appears twice after a kill"
 
 
 def test_a_run_that_came_back():
@@ -172,6 +172,6 @@ def test_a_way_back_that_is_dear_says_so():
         return resume.dear({"state": "resumable", "image": {**IMAGE, "back_s": back_s, "trained_s": trained_s}})
 
     assert told(59.0, 600.0) is None and told(0.9, 2.0) is None
-    assert told(204.0, 600.0) == ("that is 34 % of the 10m of training that it saves; the script's own checkpoints may be faster "
+    assert told(204.0, 600.0) == ("the resume takes 34 % of the time of the training that it saves (10m); the script's own checkpoints may be faster "
                                   "(stoker run with the script's arguments to resume)")
     assert told(700.0, 600.0) == "a new run reaches this step sooner (stoker run): the run has trained only 10m so far"

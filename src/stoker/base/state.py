@@ -148,7 +148,7 @@ REASONS: dict[str, Reason] = {
             "stoker keep {id} 2h, then: stoker start {id}",
         ),
         Reason("limit_idle", State.STOPPED, "Idle for longer than allowed.", False, "stoker start {id}"),
-        Reason("limit_budget", State.STOPPED, "The budget is used up.", False, "stoker budget"),
+        Reason("limit_budget", State.STOPPED, "The budget is used up.", False, "stoker show {id}"),
         Reason("start_failed", State.FAILED, "Could not start: {detail}.", False, "stoker doctor"),
         Reason(
             "agent_lost",
@@ -160,7 +160,7 @@ REASONS: dict[str, Reason] = {
         Reason(
             "lost",
             State.FAILED,
-            "The run folder is missing on the machine, so the reason is not known.",
+            "The run folder is missing on the machine, so Stoker does not know why the run ended.",
             False,
             "stoker rm {id}",
         ),

@@ -42,7 +42,7 @@ TOP_COLUMNS = (
     "--older",
     type=Duration(zero=True),
     metavar="7d",
-    help="Delete only runs that ended longer ago than this.",
+    help="Delete only runs that ended longer ago than this.  [default: 7d]",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
@@ -330,7 +330,7 @@ def server_status(as_json: bool) -> int:
         if as_json:
             output.print_json({"running": False})
         else:
-            print("The server is not running. The next command that needs the server starts the server.")
+            print("The server is not running. Commands that need the server start it.")
         return 1
     _print_info(info, as_json)
     return 0

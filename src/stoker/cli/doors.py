@@ -37,7 +37,7 @@ def ssh(name: str, command: tuple[str, ...]) -> None:
 
 @click.command("open")
 @click.argument("name", metavar="MACHINE")
-@click.option("--port", type=click.IntRange(1, 65535), required=True,
+@click.option("--port", type=click.IntRange(1, 65535), required=True, metavar="PORT",
               help="Port of that machine (on its 127.0.0.1), such as 8888 for Jupyter.")
 @click.option(
     "--here",

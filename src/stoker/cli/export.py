@@ -39,14 +39,14 @@ PLAIN = ("csv", "json", "html")  # what needs no package
     multiple=True,
     type=click.Choice(FORMATS),
     metavar="FORMAT",
-    help="csv, json, html, tensorboard or wandb. May be given again.  [default: csv, json and html]",
+    help="csv, json, html, tensorboard or wandb. Can be repeated.  [default: csv, json and html]",
 )
 @click.option(
     "--metric",
     "names",
     multiple=True,
     metavar="NAME",
-    help="Export this metric. May be given again.  [default: all]",
+    help="Export this metric. Can be repeated.  [default: all]",
 )
 @json_option("Print the folder and its files as one JSON object.")
 def export(

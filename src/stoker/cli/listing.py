@@ -54,11 +54,11 @@ HEADER = ("NAME", "ID", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "NUMBER
     multiple=True,
     type=click.Choice([s.value for s in State]),
     metavar="STATE",
-    help="List only runs in this state. May be given again.",
+    help="List only runs in this state. Can be repeated.",
 )
 @click.option("--grep", metavar="TEXT", help="List only runs with TEXT in their name, command, tags or note.")
 @click.option(
-    "--tag", "tags", multiple=True, metavar="TAG", help="List only runs with this tag. May be given again."
+    "--tag", "tags", multiple=True, metavar="TAG", help="List only runs with this tag. Can be repeated."
 )
 @json_option("Print a JSON list of runs.")
 def ps(all_runs: bool, count: int | None, as_json: bool, **wanted: Any) -> None:
@@ -281,7 +281,7 @@ def _time_words(run: dict) -> str:
 @click.command("tag")
 @ref_argument()
 @click.argument("tags", nargs=-1, metavar="[TAG]...")
-@click.option("--remove", multiple=True, metavar="TAG", help="Remove this tag. May be given again.")
+@click.option("--remove", multiple=True, metavar="TAG", help="Remove this tag. Can be repeated.")
 @json_option("Print the run as JSON.")
 def tag(ref: str, tags: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> None:
     """Add tags to a run, or print its tags. `stoker ps --tag TAG` lists the runs with a tag."""

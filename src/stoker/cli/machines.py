@@ -294,7 +294,7 @@ def check(name: str, as_json: bool) -> None:
     "remove",
     multiple=True,
     metavar="DATA",
-    help="Delete this dataset, by its name or id. May be given again.",
+    help="Delete this dataset, by its name or id. Can be repeated.",
 )
 @json_option()
 def data(name: str, remove: tuple[str, ...], as_json: bool) -> None:

@@ -31,7 +31,7 @@ POINT_COLUMNS = ("run", "metric", "source", "axis", "step", "value", "time")
     "names",
     multiple=True,
     metavar="NAME",
-    help="Draw this metric, of training and validation. May be given again.  [default: the first three]",
+    help="Draw this metric, in training and validation. Can be repeated.  [default: the first three]",
 )
 @click.option("--svg", metavar="FILE", help="Write the picture as an SVG file instead.")
 @click.option("--png", metavar="FILE", help="Write the picture as a PNG file instead. Needs matplotlib.")
@@ -229,7 +229,7 @@ def _point(point: list | None, unit: str = "") -> str:
     "names",
     multiple=True,
     metavar="NAME",
-    help="Compare this metric. May be given again.  [default: four metrics]",
+    help="Compare this metric. Can be repeated.  [default: four metrics]",
 )
 @click.option(
     "--sort", metavar="NAME", help="Sort by this metric (best first) or by this parameter (smallest first)."

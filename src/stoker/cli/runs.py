@@ -292,7 +292,8 @@ def tell_end(run: dict) -> None:
     "--grace",
     type=Duration(),
     metavar="10s",
-    help="Time for the run to exit after the first signal, and again after SIGTERM.",
+    help="Time for the run to exit after the first signal, and again after SIGTERM.  "
+    "[default: the --grace of stoker run]",
 )
 @click.option(
     "--force", is_flag=True, help="Kill all processes of the run at once, without a warning to the script."

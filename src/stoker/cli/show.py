@@ -101,7 +101,7 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
             filter(None, (run["state"], run.get("reason"), f"exit code {code}" if code is not None else ""))
         ),
     )
-    yield "asked", f"{output.local_time(run['created_at'])} ({output.ago(run['created_at'])})"
+    yield "created", f"{output.local_time(run['created_at'])} ({output.ago(run['created_at'])})"
     if run.get("started_at"):
         yield "started", f"{output.local_time(run['started_at'])} ({output.ago(run['started_at'])})"
     if run.get("ended_at"):
@@ -210,13 +210,13 @@ def _tuned(run: dict) -> Iterator[tuple[str, str]]:
         yield "applied", "\n".join(output.shown(str(each)) for each in told["applied"][:LINES_SHOWN])
     if told.get("left"):
         yield (
-            "left",
+            "not applied",
             "\n".join(
                 output.shown(f"{knob}: {why}") for knob, why in list(told["left"].items())[:LINES_SHOWN]
             ),
         )
     if (run.get("spec") or {}).get("settings") and not told:
-        yield "asked", "settings of stoker tune; no process has used them yet"
+        yield "not yet applied", "settings of stoker tune; no process has used them yet"
 
 
 def _rehearsal(told: dict) -> Iterator[tuple[str, str]]:

@@ -52,7 +52,7 @@ def _step(told: dict) -> str:
     parts = []
     if told.get("p50_ms") is not None:
         middle, slow, slowest = (_number(told[name]) for name in ("p50_ms", "p90_ms", "max_ms"))
-        parts.append(f"{middle} ms, one in ten above {slow} ms, the slowest {slowest} ms")
+        parts.append(f"median {middle} ms, 90th percentile {slow} ms, slowest {slowest} ms")
     if told.get("first_s") is not None:
         parts.append(
             f"the first took {_time(told['first_s'])}, after {_time(told.get('setup_s') or 0)} of preparation"
@@ -66,7 +66,8 @@ def _epochs(told: dict, live: bool) -> str:
         parts.append(f"{told['epochs']:,} done, {_time(told['epoch_s'])} each")
     if live and told.get("of") and told.get("batch") is not None:
         left = f", {_time(told['eta_epoch_s'])} to go" if told.get("eta_epoch_s") is not None else ""
-        parts.append(f"batch {told['batch']:,} of {told['of']:,}{' of the next' if parts else ''}{left}")
+        where = " in the current epoch" if parts else ""
+        parts.append(f"batch {told['batch']:,} of {told['of']:,}{where}{left}")
     return "; ".join(parts)
 
 

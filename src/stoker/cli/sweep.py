@@ -78,7 +78,7 @@ NAME_OF_SWEEP = re.compile(r"sweep-(\d+)")
     "params",
     multiple=True,
     metavar="NAME=VALUES",
-    help="A parameter and its values. May be given again.",
+    help="A parameter and its values. Can be repeated.",
 )
 @click.option(
     "--random",

@@ -66,7 +66,7 @@ def disable() -> str:
     path.unlink(missing_ok=True)
     with contextlib.suppress(StokerError):
         _systemctl("daemon-reload")
-    return "The server no longer starts at boot. The next command that needs the server starts the server."
+    return "The server no longer starts at boot. Commands that need the server start it."
 
 
 def _linger() -> str:

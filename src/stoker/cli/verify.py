@@ -73,7 +73,7 @@ TAIL_BYTES = 200  # of the log behind an image: enough lost values to check the 
 )
 @click.option(
     "--resume-args",
-    metavar="WORDS",
+    metavar="ARGS",
     help=(
         "Test the script's own resume code instead: restart the script in the same folder with these "
         "arguments."

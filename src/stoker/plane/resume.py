@@ -145,9 +145,9 @@ def dear(state: dict | None) -> str | None:
             f"{format_duration(trained_s)} so far"
         )
     return (
-        f"that is {100 * back_s / trained_s:.0f} % of the {format_duration(trained_s)} of training that it "
-        "saves; "
-        "the script's own checkpoints may be faster (stoker run with the script's arguments to resume)"
+        f"the resume takes {100 * back_s / trained_s:.0f} % of the time of the training that it saves "
+        f"({format_duration(trained_s)}); the script's own checkpoints may be faster (stoker run with the "
+        "script's arguments to resume)"
     )
 
 
@@ -251,8 +251,8 @@ def starts_again(state: dict | None) -> str | None:
     if not told:
         return None
     return (
-        f"its setup starts {listed} in each attempt; if a program appends text to a file, the text appears "
-        "twice after a kill"
+        f"the script's setup starts {listed} in each attempt; if a program appends text to a file, the text "
+        "appears twice after a kill"
     )
 
 

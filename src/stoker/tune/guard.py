@@ -348,8 +348,8 @@ def _unusable(ended: Ended) -> str:
 
 def _words(c: Comparison, knob: str, seeds: int) -> tuple[str, str]:
     numbers = (
-        f"loss {c.level:.4g}, difference {c.difference:+.2g}, at most {c.upper:+.2g}, allowed "
-        f"{c.margin:.2g}, {seeds} pairs"
+        f"loss {c.level:.4g}, difference {c.difference:+.2g} (upper bound {c.upper:+.2g}, "
+        f"allowed {c.margin:.2g}), {seeds} pairs"
     )
     if c.shown:
         return SAFE, f"{knob} trains as well ({numbers})"

@@ -157,7 +157,7 @@ def _outcome(found: Findings) -> Table:
     table = _table(("", "name"), ("", "text"))
     if found.total is not None:
         table.add_row(
-            "all together", f"{speed(found.total)} as confirmed: {', '.join(found.kept) or 'nothing kept'}"
+            "all together", f"{speed(found.total)}, confirmed: {', '.join(found.kept) or 'nothing kept'}"
         )
     if found.outcome:
         table.add_row("", flat(found.outcome))
@@ -197,7 +197,7 @@ def _diffs(console: Console, found: Findings) -> None:
     for action in found.actions[:_MOST_ACTIONS]:
         if action.diff:
             console.print()
-            console.print(f"A diff for {action.cause or action.name}(apply it yourself)", style="bold")
+            console.print(f"Diff for {action.cause or action.name} (Stoker does not apply it)", style="bold")
             for line in action.diff.splitlines():
                 style = "green" if line.startswith("+") else "red" if line.startswith("-") else ""
                 console.print("  " + line, style=style, soft_wrap=True)

@@ -105,7 +105,7 @@ class _Judge:
             return Tip(name, "NOT TESTED", f"{what} was not tried.")
         gain = more(ratio.value)
         word = "slower" if gain < -NOTHING else "the same"
-        return Tip(name, "NO EFFECT", f"{what}: {ratio.value:.2f} of the step time, {word}.", gain)
+        return Tip(name, "NO EFFECT", f"{what}: {ratio.value:.2f} times the step time, {word}.", gain)
 
     def workers(self) -> Tip:
         if tip := self._refused("num_workers", "workers") or self._helps("num_workers", "workers"):
@@ -159,7 +159,7 @@ class _Judge:
             return Tip("prefetch", "DONE", "The workers are kept between epochs.")
         if refused := self._refused("prefetch", "persistent_workers"):
             return refused
-        return Tip("prefetch", "NO EFFECT", f"{starting:.1%} of the time is starting workers.", 0.0)
+        return Tip("prefetch", "NO EFFECT", f"Starting the workers takes {starting:.1%} of the time.", 0.0)
 
     def batch(self) -> Tip:
         if tip := self._refused("batch_size", "batch"):

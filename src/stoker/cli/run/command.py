@@ -91,7 +91,10 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
 @click.option("--restarts", type=click.IntRange(min=0), default=0, metavar="N",
               help="Restart at most N times after failures that may be temporary.")
 @click.option(
-    "--backoff", type=Duration(), metavar="5s", help="Delay before the first restart; doubles after each."
+    "--backoff",
+    type=Duration(),
+    metavar="5s",
+    help="Delay before the first restart; doubles after each restart, up to 5m.  [default: 5s]",
 )
 @click.option(
     "--copy", is_flag=True, help="Run in a frozen copy of this folder, so that you can keep editing."
@@ -116,14 +119,14 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
 @click.option("--after", multiple=True, metavar="RUN",
               help="Wait until this run has ended successfully. For several runs, repeat the option.")
 @click.option("--mount", multiple=True, metavar="NAME=/PATH",
-              help="With --copy: link /PATH as NAME in the working folder. May be given again.")
+              help="With --copy: link /PATH as NAME in the working folder. Can be repeated.")
 @click.option(
     "--data",
     multiple=True,
     metavar="DIR",
     help="Folder that the script reads. With --on: Stoker sends the folder to the machine once, and links "
         "it under the same relative path. "
-    "If the script uses another path: NAME=DIR. May be given again.",
+    "If the script uses another path: NAME=DIR. Can be repeated.",
 )
 @click.option("--data-rw", multiple=True, metavar="DIR",
               help="Like --data, for a folder that the script also writes to. With --on: each run gets "
@@ -135,7 +138,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     metavar="KEY=VALUE",
     help=(
         "Set a variable for the run. KEY without =VALUE takes the value from this shell, also with --on. "
-        "May be given again."
+        "Can be repeated."
     ),
 )
 @click.option("--env-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE", callback=_env_file,
@@ -165,7 +168,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     "--grace",
     type=Duration(),
     metavar="10s",
-    help="Time for the run to exit after the first signal, and again after SIGTERM.",
+    help="Time for the run to exit after the first signal, and again after SIGTERM.  [default: 10s]",
 )
 @click.option(
     "--stop-signal",
@@ -225,7 +228,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     metavar="PATTERNS",
     help=(
         "With --on: copy these files back while the run continues, such as '*.pt,logs/**'. "
-        "May be given again."
+        "Can be repeated."
     ),
 )
 @click.option("--dry-run", is_flag=True,

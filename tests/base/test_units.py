@@ -1,9 +1,19 @@
 """Durations, sizes and times as people write and read them."""
 
+from datetime import datetime
+
 import pytest
 
 from stoker.base.errors import InvalidSpec
-from stoker.base.units import format_duration, format_size, from_iso, iso, parse_duration, parse_size
+from stoker.base.units import (
+    format_duration,
+    format_size,
+    from_iso,
+    iso,
+    parse_duration,
+    parse_size,
+    since_midnight,
+)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("2h", 7200), ("1h30m", 5400), ("0.5h", 1800), (" 3D ", 259200), ("1w", 604800),
@@ -56,3 +66,9 @@ def test_sizes_are_shown_short(count, text):
 def test_times_are_utc_and_come_back():
     assert iso(0) == "1970-01-01T00:00:00.000Z"
     assert from_iso(iso(1_700_000_000.125)) == 1_700_000_000.125
+
+
+def test_days_begin_at_local_midnight():
+    midnight = datetime(2026, 11, 28).timestamp()
+    assert (since_midnight(midnight + 3600), since_midnight(midnight + 3600, 1)) == (3600, 90000)
+    assert since_midnight(midnight) == 1.0

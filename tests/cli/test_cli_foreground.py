@@ -333,7 +333,8 @@ def test_ctrl_z_and_ctrl_c_are_plain_keys_for_a_program_that_asked_for_them(grou
     assert b"stoker attach mine" in term.seen
     assert term.settings() == term.initial
     term.close()
-    back = ground.terminal("attach", "mine")
+    back = ground.terminal("attach")
+    back.expect(b"the newest active run: mine")
     back.expect(b"as before")
     until(lambda: back.pump() or not back.settings()[3] & 0o10, 20, "raw keys")
     back.send(b"\x03")
@@ -446,6 +447,7 @@ def test_an_ended_run_cannot_be_attached(ground: Ground):
     done = ground.stoker("attach", "mine")
     assert done.code == 6
     assert "stoker logs mine" in done.err
+    assert ground.stoker("attach").err == "error: There are no active runs.\nhint: All runs: stoker ps --all\n"
 
 
 # ---- when the server dies

@@ -37,6 +37,9 @@ def test_ps_lists_what_was_asked_for_and_says_what_it_left_out(ground: Ground):
     left_out = ground.stoker("ps", "--state", "failed").ok()
     assert left_out.err == "stoker: 2 more. All: stoker ps --all\n" and "old-1" in left_out.out and "active" not in left_out.out
     assert names(ground, "--grep", "EXIT 2") == ["old-2"]
+    assert names(ground, "--since", "yesterday") == names(ground, "--since", "1d") == ["active", "old-2", "old-1", "old-0"]
+    assert [run["name"] for run in ground.stoker("compare", "old-*", "--json").json()["runs"]] == ["old-2", "old-1", "old-0"]
+    assert "No run has a name like new-*" in ground.stoker("compare", "new-*").err
     ground.stoker("tag", "old-1", "lr-study", "keep").ok()
     ground.stoker("note", "old-1", "too slow, see the loader").ok()
     assert names(ground, "--tag", "lr-study") == names(ground, "--grep", "loader") == ["old-1"]

@@ -125,7 +125,7 @@ GUARDED = [
     "device = 'cuda' if torch.cuda.is_available() else 'cpu'", "d = torch.device('cuda' if torch.cuda.is_available() else 'cpu')",
     "if args.cuda: model.cuda()", "if torch.cuda.is_available():\n    torch.cuda.set_device(0)", "torch.cuda.is_available() and model.cuda()",
     "if use_gpu:\n    x = x.to('cuda')", "x.to(device)", "torch.cuda.manual_seed(1)", "name = 'cuda'", "torch.backends.cuda.matmul.allow_tf32 = True",
-    "print('cuda')", "if device_type == 'cuda':\n    x = x.pin_memory().to('cuda')", "torch.cuda.is_available()", "torch.version.cuda",
+    "dist.init_process_group('nccl' if torch.cuda.is_available() else 'gloo')", "print('cuda')", "if device_type == 'cuda':\n    x = x.pin_memory().to('cuda')", "torch.cuda.is_available()", "torch.version.cuda",
 ]
 
 

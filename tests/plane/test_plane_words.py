@@ -15,7 +15,7 @@ from stoker.plane.request import read_limits, read_spec
 @pytest.mark.parametrize(("command", "stem"), [
     (["train.py", "--lr", "1"], "train"), (["python", "train.py"], "train"), (["python3.11", "-u", "src/train.py"], "train"),
     (["/usr/bin/python", "-m", "pkg.train"], "train"), (["python", "-c", "print(1)"], "python"), (["python", "-W", "ignore", "a.py"], "a"),
-    (["torchrun", "--nproc_per_node=2", "main.py"], "main"), (["./run.sh"], "run"), (["/bin/ls"], "ls"), (["bash", "x.sh"], "bash"),
+    (["torchrun", "--nproc_per_node=2", "main.py"], "main"), (["./run.sh"], "run"), (["/bin/ls"], "ls"), (["bash", "x.sh", "8"], "x"), (["bash", "-lc", "echo"], "bash"), (["sh", "-e", "x.sh"], "x"),
     (["名前.py"], "名前"), (["a b.py"], "a b"), ([".py"], "run"), (["..."], "run"), (["\udcff.py"], "_"), (["x" * 300], "x" * 72),
     (["python"], "python"), (["accelerate", "launch", "t.py"], "t"), (["torchrun", "--nproc_per_node", "2", "-m", "pkg.main", "x.py"], "main"), (["python", "\t.py"], "_"),
 ])
@@ -92,6 +92,9 @@ def test_sentences_that_say_more():
     assert present.sentence(a_run(State.PENDING), "base to end") == "Waiting for base to end."
     assert "restarts at 1970-01-01T00:00:09.000Z" in present.sentence(a_run(State.STARTING, restart_at=9.0))
     assert present.sentence(a_run(reachability="unreachable")).endswith("The machine cannot be reached; this is the last known state.")
+    assert present.run_object(a_run(reachability="unreachable", target="box"), None)["next"] == "stoker machine check box"
+    far = a_run(State.FAILED, reason="nonzero_exit", target="box", evidence={"exception": {"type": "ModuleNotFoundError"}})
+    assert present.next_step(far, "train").startswith("stoker machine check box   lists its Pythons")
     unseen = present.run_object(a_run(reachability="unseen"), None)
     assert unseen["sentence"].endswith("They may still be running.") and unseen["next"].startswith("stoker stop --force train")
     assert present.sentence(a_run(State.STAGING, evidence={"retrying": "The disk is full."})).endswith("Stoker retries: The disk is full.")

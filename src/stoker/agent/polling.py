@@ -1,12 +1,4 @@
-"""The verbs `poll`, `look` and `watch`: what runs are doing now, asked once or followed.
-
-- `poll` prints one observation a line (observing.glance), for these ids or for all runs. An id without a
-  folder has the phase `absent`. It changes nothing.
-- `watch` prints all active runs at once and again every 10 s, the others when they change. It ends when
-  stdin ends.
-- `look` prints a line `{"id", "seen": observation, "answers": [...]}` for each id. The questions are in
-  looking.QUESTIONS.
-"""
+"""The verbs `poll`, `look` and `watch`: what runs are doing now, asked once or followed."""
 
 from __future__ import annotations
 

@@ -128,10 +128,7 @@ def mind_files(att: Attempt) -> None:
 
 
 def settle(att: Attempt, reason: str = "", detail: str = "") -> None:
-    """Kill what is left of the tree and write the last words. May be called by several at once, and again.
-
-    The process tree gets TERM, 2 s, KILL. A restart is never planned here.
-    """
+    """Kill what is left of the tree and write the last words. May be called by several at once, and again."""
     record = att.json(AGENT) or {}
     ended = att.json(EXIT)
     if ended is not None:

@@ -4,7 +4,7 @@ Values inside are seconds and bytes."""
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from stoker.base.errors import InvalidSpec
 
@@ -53,6 +53,12 @@ def parse_duration(text: str) -> float:
             f"'{text}' is not between one second and ten years.", hint="Write it as 90s, 15m, 2h or 3d."
         )
     return total
+
+
+def since_midnight(now: float, days: int = 0) -> float:
+    """Seconds from the local midnight `days` days before today to `now` (Unix time); at least 1."""
+    midnight = datetime.fromtimestamp(now).replace(hour=0, minute=0, second=0, microsecond=0)
+    return max(1.0, now - (midnight - timedelta(days=days)).timestamp())
 
 
 def parse_size(text: str) -> int:

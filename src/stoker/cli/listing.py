@@ -16,7 +16,7 @@ from stoker.base.state import State
 from stoker.base.units import format_duration, from_iso
 from stoker.cli import output
 from stoker.cli.figures import now_words
-from stoker.cli.options import ALL_RUNS, Duration, find, json_option, plane, ref_argument
+from stoker.cli.options import ALL_RUNS, Since, find, json_option, plane, ref_argument
 
 RECENT_RUNS = 10
 LOOKED_AT = 50
@@ -46,7 +46,10 @@ HEADER = ("NAME", "ID", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "NUMBER
     help="List the N runs that ended last.  [default: 10]",
 )
 @click.option(
-    "--since", type=Duration(), metavar="2d", help="List only runs that are active or ended within 2 days."
+    "--since",
+    type=Since(),
+    metavar="2d",
+    help="List only runs that are active or ended within 2 days. Also: today, yesterday.",
 )
 @click.option(
     "--state",

@@ -252,6 +252,7 @@ def compare(  # noqa: PLR0917
     Runs that differ only in their seed form a group, with mean and spread.
     A difference within the spread does not count.
     @TAG means all runs with a tag, such as the runs of a sweep.
+    A pattern such as 'q-*' means all runs with such a name.
     """
     from stoker.cli import comparison
 

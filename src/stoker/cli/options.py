@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from stoker.base.errors import InvalidSpec, NotFound, StokerError
 from stoker.base.spec import SIGNALS
-from stoker.base.units import parse_duration, parse_size
+from stoker.base.units import parse_duration, parse_size, since_midnight
 from stoker.cli import output
 
 if TYPE_CHECKING:
@@ -73,6 +74,16 @@ class Duration(click.ParamType):
         if isinstance(value, float):
             return value
         return 0.0 if self.zero and value in ("0", "0s") else parse_duration(str(value))
+
+
+class Since(Duration):
+    """Converts a duration as above, "today" or "yesterday" to seconds before now."""
+
+    name = "since"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        days = {"today": 0, "yesterday": 1}.get(str(value).strip().lower())
+        return super().convert(value, param, ctx) if days is None else since_midnight(time.time(), days)
 
 
 class Signal(click.ParamType):
@@ -188,12 +199,25 @@ def find(ref: str, *, active: bool = False) -> dict:
 
 
 def spread(refs: Sequence[str]) -> list[str]:
-    """The references, with `@TAG` replaced by the ids of the runs with this tag, newest first. Raises
-    NotFound if no run has the tag."""
+    """The references, with `@TAG` replaced by the ids of the runs with this tag, and a pattern such as `q-*`
+    by the ids of the runs whose names match; newest first. Raises NotFound if there are none."""
     found: list[str] = []
     for ref in refs:
-        found += [run["id"] for run in tagged(ref[1:])] if ref.startswith("@") else [ref]
+        if ref.startswith("@"):
+            found += [run["id"] for run in tagged(ref[1:])]
+        elif any(mark in ref for mark in "*?["):
+            found += [run["id"] for run in matching(ref)]
+        else:
+            found.append(ref)
     return list(dict.fromkeys(found))
+
+
+def matching(pattern: str) -> list[dict]:
+    """All runs whose names match this shell pattern, newest first. Raises NotFound."""
+    found = [run for run in plane().runs(all=True, limit=ALL_RUNS) if fnmatchcase(run["name"], pattern)]
+    if not found:
+        raise NotFound(f"No run has a name like {output.shown(pattern)}.", hint="All runs: stoker ps --all")
+    return found
 
 
 def tagged(tag: str) -> list[dict]:

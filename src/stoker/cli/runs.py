@@ -28,6 +28,7 @@ from stoker.cli.options import (
     Duration,
     Patience,
     Ref,
+    Since,
     exit_code,
     find,
     json_option,
@@ -48,7 +49,12 @@ UNREACHABLE_S = 10.0  # a forced stop waits this long for a machine that cannot 
 @click.argument("ref", type=Ref(), metavar="[RUN]", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Print new output until the run ends, including restarts.")
 @click.option("-n", "--tail", type=click.IntRange(min=0), metavar="N", help="Print the last N lines.")
-@click.option("--since", type=Duration(), metavar="10m", help="Print the output of the last 10 minutes.")
+@click.option(
+    "--since",
+    type=Since(),
+    metavar="10m",
+    help="Print the output of the last 10 minutes. Also: today, yesterday.",
+)
 @click.option(
     "--attempt", type=click.IntRange(min=1), metavar="N", help="Print attempt N instead of the newest."
 )
@@ -86,12 +92,14 @@ def logs(ref: str | None, follow: bool, only: str | None, raw: bool, **where: An
         _tell_of_attempts(run, given)
 
 
-def newest_run() -> dict:
-    """The newest run; prints its name on stderr. Raises NotFound."""
-    runs = plane().runs(all=True, limit=1)
+def newest_run(*, active: bool = False) -> dict:
+    """The newest run (`active`: that has not ended); prints its name on stderr. Raises NotFound."""
+    runs = plane().runs(all=not active, limit=1)
+    if not runs and active:
+        raise NotFound("There are no active runs.", hint="All runs: stoker ps --all")
     if not runs:
         raise NotFound("There are no runs yet.", hint="stoker run train.py")
-    output.say(f"the newest run: {output.shown(runs[0]['name'])}")
+    output.say(f"the newest {'active ' if active else ''}run: {output.shown(runs[0]['name'])}")
     return runs[0]
 
 
@@ -191,18 +199,19 @@ def _tell_of_attempts(run: dict, given: int | None) -> None:
 
 
 @click.command("attach")
-@ref_argument()
+@click.argument("ref", type=Ref(), metavar="[RUN]", required=False)
 @click.option("--no-input", is_flag=True, help="Only watch; send no keys and no signals.")
-def attach(ref: str, no_input: bool) -> int:
-    """Return to a run: see its output and type input.
+def attach(ref: str | None, no_input: bool) -> int:
+    """Return to a run: see its output and type input. Without RUN: the newest active run.
 
     Ctrl-C is sent to the run; press it three times within three seconds to end the run. Ctrl-Z detaches.
     The exit code is the run's own.
     """
     from stoker.cli.run.follow import Follower
 
-    run = plane().show(ref)
-    say_which(ref, run)
+    run = plane().show(ref or newest_run(active=True)["id"])
+    if ref:
+        say_which(ref, run)
     if State(run["state"]).final:
         raise StateError(
             f"{output.shown(run['name'])} ended: {run.get('sentence') or run['state']}",
@@ -237,6 +246,7 @@ def wait(refs: tuple[str, ...], as_json: bool) -> int:
     For a run on another machine, the command also waits until the run's files are copied here,
     if the machine answers.
     @TAG means all runs with a tag, such as the runs of a sweep.
+    A pattern such as 'q-*' means all runs with such a name.
     """
     ids = [find(ref)["id"] for ref in spread(refs)]
     ended = [until_final(run_id, tell=not as_json) for run_id in ids]
@@ -308,6 +318,7 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
     Order of the signals: SIGTERM to the script (SIGINT if the script does not handle SIGTERM), SIGTERM to all
     processes of the run, SIGKILL. If you press Ctrl-C, stoker no longer waits, but still stops the runs.
     @TAG means all runs with a tag.
+    A pattern such as 'q-*' means all runs with such a name.
     """
     def ask(ref: str) -> dict:
         return plane().stop(
@@ -506,6 +517,7 @@ def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
     Files that the runs wrote into your own folders are kept.
 
     @TAG means all runs with a tag.
+    A pattern such as 'q-*' means all runs with such a name.
     """
     found, code = _each(spread(refs), _the_only)
     if not force and (active := next((run for run in found if not State(run["state"]).final), None)):

@@ -136,7 +136,9 @@ def _keeps_running(run: dict) -> str:
     with contextlib.suppress(StokerError):
         machine = load_config(home()).targets.get(str(run.get("target")))
         if State(run["state"]).final and machine is not None and machine.host and not machine.off:
-            return "; it has no --off command, so it continues to run, and you continue to pay for it"
+            return (
+                "; it has no --off command: it continues to run, and a rented machine continues to cost money"
+            )
     return ""
 
 

@@ -192,7 +192,10 @@ def _cuda_call(call: Call) -> str:
         return ".cuda()"
     if call.name in _NEEDS_CUDA:
         return f"{call.name}()"
-    if call.name.endswith("init_process_group") and "nccl" in call.texts:
+    if call.name.endswith("init_process_group") and "nccl" in (
+        *call.positional_texts[:1],
+        call.keywords.get("backend"),
+    ):
         return 'init_process_group("nccl")'
     if call.name.endswith("device_count") and call.inside.endswith(("spawn", "nprocs", "world_size")):
         return f"{call.name}() as the number of processes (0 here, so nothing would be trained)"

@@ -33,7 +33,7 @@ def stem(command: Sequence[str]) -> str:
     """The default name of a run of this command: the script's stem, the module, or the program."""
     program = os.path.basename(command[0])
     picked = program
-    if re.fullmatch(r"python[\d.]*|torchrun|accelerate|ipython", program):
+    if re.fullmatch(r"python[\d.]*|torchrun|accelerate|ipython|(ba|da|z|k|fi)?sh", program):
         picked = _script(command[1:]) or program
     picked = os.path.basename(picked.rstrip("/"))
     for end in (".py", ".sh", ".bash"):
@@ -49,7 +49,7 @@ def _script(words: Sequence[str]) -> str:
             return word
         if word == "-m" and i + 1 < len(words):
             return words[i + 1].rpartition(".")[2]
-        if word == "-c":
+        if re.fullmatch(r"-[a-z]*c", word):  # -c, and bash -lc
             return ""
     return next((word for word in words if not word.startswith("-")), "")
 

@@ -1,15 +1,4 @@
-"""The run object: what `--json` prints, what the sentence says and what to type next. Pure.
-
-Besides what its names say (times are ISO 8601 UTC):
-- `reason` and `started_at` are null until the run has one, or its start is confirmed. `attempts` counts
-  those that have begun.
-- `folder`: the run folder; `workdir`: where the run works.
-- `unreachable`: `{"since", "next_at", "why"}` while the run's machine does not answer, else null. `state`
-  then stays.
-- `ref`: what to type for the run: its name, or its id if the name means a newer run.
-- `purpose`: "rehearsal", "verification" or null. `outputs`: see homecoming.told.
-- Lists and `top` add `progress`, `show` adds the fields of detail.detail.
-"""
+"""The run object: what `--json` prints, what the sentence says and what to type next. Pure."""
 
 from __future__ import annotations
 
@@ -233,6 +222,8 @@ def next_step(run: Run, ref: str) -> str:
     typed = typed_ref(ref)
     if not run.state.final and run.reachability == Reachability.UNSEEN:
         return f"stoker stop --force {typed}, if that container or node is gone"
+    if not run.state.final and run.reachability == Reachability.UNREACHABLE:
+        return f"stoker machine check {shlex.quote(run.target)}"
     if not run.state.final:
         return NEXT[run.state].format(id=typed)
     known = REASONS.get(run.reason or "")
@@ -246,7 +237,8 @@ def next_step(run: Run, ref: str) -> str:
         return (
             f"stoker doctor -- {shlex.join(run.spec.command)}"
             if run.target == "local"
-            else known.next.format(id=typed)
+            else f"stoker machine check {shlex.quote(run.target)}   lists its Pythons; choose one with "
+            "stoker run --python"
         )
     return words.what_next(run.reason or "", run.evidence, typed)
 

@@ -146,8 +146,8 @@ def dear(state: dict | None) -> str | None:
         )
     return (
         f"the resume takes {100 * back_s / trained_s:.0f} % of the time of the training that it saves "
-        f"({format_duration(trained_s)}); the script's own checkpoints may be faster (stoker run with the "
-        "script's arguments to resume)"
+        f"({format_duration(trained_s)}); if the script writes checkpoints, a new run that starts from the "
+        "last one may be faster"
     )
 
 

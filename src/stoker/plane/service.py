@@ -127,11 +127,7 @@ class Service(Finding):
         dry_run: bool = False,
     ) -> dict:
         """Submit a run, or with `dry_run` return what it would send. "continue" returns the unfinished run
-        of that name if it is the same run.
-
-        `on_name_taken`: "refuse" or "continue". The answer has `continued` ("again", "active") if no run
-        was made.
-        """
+        of that name if it is the same run."""
         if on_name_taken not in ("refuse", "continue"):
             raise InvalidSpec(f"on_name_taken must be 'refuse' or 'continue', not '{on_name_taken}'.")
         asked, wanted = read_spec(spec), read_limits(limits)
@@ -148,10 +144,7 @@ class Service(Finding):
         return self._one(run)
 
     def run(self, ref: str, active: bool = False) -> dict:
-        """The run object. `active`: among runs of the same name, the newest that has not ended.
-
-        `same_name`: number of runs that `ref` may mean.
-        """
+        """The run object. `active`: among runs of the same name, the newest that has not ended."""
         run = self._find(ref, active=active)
         return {**self._one(run), "same_name": self._same_name(ref, run)}
 
@@ -185,10 +178,7 @@ class Service(Finding):
 
     def start(self, ref: str, edited: bool = False) -> dict:
         """Start a new attempt of an ended run. For a run that waits for another run: stop waiting.
-        `edited`: also if its script was edited, so that it restarts from scratch.
-
-        Without it, such a start raises StateError (409).
-        """
+        `edited`: also if its script was edited, so that it restarts from scratch."""
         run = self._find(ref)
         if run.state.final and not edited:
             detail.refuse_edited(run, self._target(run), self._typed(run))
@@ -248,10 +238,7 @@ class Service(Finding):
 
     def rm(self, ref: str, force: bool = False) -> dict:
         """Delete an ended run with its folder; with `force`, end an active run first. If its machine does
-        not answer, `force` removes the run from this machine, and `left` says what may remain there.
-
-        Returns after folder and row are deleted.
-        """
+        not answer, `force` removes the run from this machine, and `left` says what may remain there."""
         run = self._find(ref)
         if self._same_name(ref, run) > 1:
             raise InvalidSpec(f"Several runs have the name '{ref}'; none was deleted.",
@@ -374,11 +361,7 @@ class Service(Finding):
 
     def gc(self, dry_run: bool, older_s: float | None = None) -> dict:
         """Disk space in bytes and inodes of ended runs; without `dry_run`, deletes those that are not
-        pinned.
-
-        `{"runs": [run, with bytes and inodes], "bytes", "inodes", "removed": [id]}`; the default age is 7
-        days.
-        """
+        pinned."""
         age = GC_AGE_S if older_s is None else older_s
         with self._store.read() as q:
             old = q.ended_before(time.time() - age)
@@ -477,10 +460,7 @@ class Service(Finding):
     ) -> Pieces:
         """Bytes of a log ("out", "err", "both" as one text): from `offset`, the last `tail` lines, or since a
         time (Unix seconds).
-        With `follow`, waits for the attempt to begin and ends with it. Another thread may call `close`.
-
-        Without `follow`, a run that has not begun raises StateError.
-        """
+        With `follow`, waits for the attempt to begin and ends with it. Another thread may call `close`."""
         if stream not in ("out", "err", "both"):
             raise InvalidSpec(f"There is no stream '{stream}'.", hint="Use out, err or both.")
         named = self._find(ref)
@@ -525,11 +505,7 @@ class Service(Finding):
         self, ref: str, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True
     ) -> Stream:
         """The framed stream of an attempt (by default the newest). Raises StateError if there is no
-        attempt.
-
-        Opens the stream of the backend at once. The server waits for the attempt, and the client follows a
-        restart to the next one.
-        """
+        attempt."""
         run = self._find(ref)
         number = self._attempt(run, attempt)
         return self._known_target(run).backend.attach(run.id, number, out, err, input)

@@ -1,8 +1,5 @@
 """What was applied and what was left, and why:
-one line in processes.jsonl, written again when it changes. The newest counts.
-
-`{"settings": {"applied": ["threads=2", "ID workers=2", ...], "left": {"threads" or "ID workers": why}}}`.
-"""
+one line in processes.jsonl, written again when it changes. The newest counts."""
 
 from __future__ import annotations
 

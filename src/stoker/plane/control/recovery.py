@@ -1,11 +1,7 @@
 """Finds runs again from their folders when the database was lost:
 runs/*/ of this machine, the spool, and what lives on other machines.
 
-Deletes nothing.
-
-A run that had not begun is recovered as failed (`start_failed`), and does not start until somebody starts
-it.
-"""
+Deletes nothing."""
 
 from __future__ import annotations
 

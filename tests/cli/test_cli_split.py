@@ -15,6 +15,7 @@ def test_a_training_in_a_few_lines():
     assert rows["steps"] == "12,310, 81.2 a second, 5,199 samples a second"
     assert rows["epochs"] == "3 done, 41s each; batch 20 of 1,500 in the current epoch, 38s to go"
     assert rows["a step"].splitlines()[1] == "the first took 0.21 s, after 3.1 s of preparation"
+    assert dict(training({**TOLD, "before": 9}, live=False))["epochs"] == "3 done since the resume, 41s each"
     assert not rows["GPU time"] and "in the current epoch" not in dict(training(TOLD, live=False))["epochs"]
     assert list(training({}, live=True)) == []
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from stoker.plane import steps as clock
 from stoker.plane.numbers import comparison, files, index, parameters, words
 from stoker.plane.numbers.curves import HELD_MAX, Curve, join, thin, told
 from stoker.plane.numbers.files import LINE_MAX, File
@@ -305,6 +306,17 @@ def test_a_counter_that_cannot_be_of_steps_is_not_called_so(form: str, steps: in
     if steps:
         write(attempt(tmp_path, 1) / "steps.jsonl", *({"pid": 7, "at": 1.0 + n, "step": steps * n // 4} for n in range(1, 5)))
     assert {one.axis for one in Reader(tmp_path).read([1]).curves} == {axis}
+
+
+def test_a_run_that_resumed_exactly_counts_its_steps_on(tmp_path: Path):
+    write(attempt(tmp_path, 1) / "out.log", *(f"[{i}/400] loss {1 / i:.3f}" for i in range(10, 301, 10)))
+    write(attempt(tmp_path, 2) / "out.log", *(f"[{i}/400] loss {1 / i:.3f}" for i in range(310, 401, 10)))
+    write(attempt(tmp_path, 2) / "steps.jsonl", *({"pid": 7, "at": 1.0 + n, "step": 25 * n} for n in range(1, 5)))
+    assert {one.axis for one in Reader(tmp_path).read([1, 2]).curves} == {"count"}
+    write(tmp_path / "resume" / "state.json", {"state": "resumable", "resumed": {"attempt": 2, "step": 290, "lost_steps": 10}})
+    assert {one.axis for one in Reader(tmp_path).read([1, 2]).curves} == {"step"}
+    assert clock.summary(list(clock.read(attempt(tmp_path, 2))), 300)["step"] == 400
+    assert clock.progress(attempt(tmp_path, 2), 300)["step"] == 400
 
 
 def test_what_a_better_source_tells_is_not_taken_from_the_text(tmp_path: Path):

@@ -19,6 +19,8 @@ IMAGE = {"n": 3, "step": 12310, "at": 1000.0, "bytes": 2_000_000, "stall_s": 0.0
 def test_a_run_that_is_recorded():
     assert resume.sentence(None, 1040) is None
     assert resume.sentence({"state": "recording"}, 1040) == "recording; no image yet"
+    back = {"resumed": {"attempt": 2, "step": 1473, "lost_steps": 5}}
+    assert resume.steps_before(back, 2) == 1478 and resume.steps_before(back, 3) == resume.steps_before(None, 2) == 0
     assert resume.sentence({"state": "recording"}, 1040, live=False) == "not resumable: no image was taken"
     told = resume.sentence({"state": "resumable", "image": IMAGE}, 1040)
     assert told == f"image taken, not yet checked; 40s ago at step 12,310 (every 60 s, 0.4 % cost, 2.0 MB); {resume.NOT_TRIED}"

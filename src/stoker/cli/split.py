@@ -63,7 +63,8 @@ def _step(told: dict) -> str:
 def _epochs(told: dict, live: bool) -> str:
     parts = []
     if told.get("epochs"):
-        parts.append(f"{told['epochs']:,} done, {_time(told['epoch_s'])} each")
+        since = " since the resume" if told.get("before") else ""
+        parts.append(f"{told['epochs']:,} done{since}, {_time(told['epoch_s'])} each")
     if live and told.get("of") and told.get("batch") is not None:
         left = f", {_time(told['eta_epoch_s'])} to go" if told.get("eta_epoch_s") is not None else ""
         where = " in the current epoch" if parts else ""

@@ -103,7 +103,7 @@ def detail(
         "hooks": _hooks(run, processes) if folder.reached else None,
         "rehearsal": folder.json(f"{last}/{rundir.HOOKS}/{REHEARSAL}") if run.spec.hooks else None,
         "engine": folder.json(f"{last}/{rundir.ENGINE}"),
-        "training": steps.summary(lines) if run.spec.hooks else None,
+        "training": steps.summary(lines, _before(run, folder)) if run.spec.hooks else None,
         "trained_nothing": None
         if files or folder.has(f"{last}/{rundir.METRICS}")
         else _trained_nothing(run, lines, processes),
@@ -115,6 +115,12 @@ def detail(
         "still": folder.json(f"{last}/{rundir.STILL}") if run.state is State.RUNNING else None,
     }
     return {**told, "broken_files": folder.broken}
+
+
+def _before(run: Run, folder: RunFolder) -> int:
+    """The steps before the newest attempt, if it resumed exactly."""
+    again = run.spec.resume != "off" and begun(run) > 1
+    return resume.steps_before(folder.json(resume.STATE), begun(run)) if again else 0
 
 
 def edited(run: Run, target: Target) -> tuple[list[str], int]:
@@ -204,14 +210,13 @@ def progress(run: Run, target: Target | None) -> dict | None:
     ):
         return None
     folder = Path(target.run_folder(run.id))
-    back = (
-        _back(run, reading.read_json(folder / resume.STATE))
-        if run.spec.resume != "off" and begun(run) > 1
-        else None
-    )
+    again = run.spec.resume != "off" and begun(run) > 1
+    state = reading.read_json(folder / resume.STATE) if again else None
+    back = _back(run, state) if again else None
     if back:
         return {"step": None, "steps_s": None, "done": None, "eta_s": None, "back": back}
-    return steps.progress(folder / rundir.ATTEMPTS / str(begun(run)))
+    before = resume.steps_before(state, begun(run))
+    return steps.progress(folder / rundir.ATTEMPTS / str(begun(run)), before)
 
 
 def _trained_nothing(run: Run, lines: list[dict], processes: list[dict]) -> str | None:

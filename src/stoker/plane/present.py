@@ -180,8 +180,6 @@ def sentence(run: Run, waits_for: str | None = None, silence: Silence | None = N
     else:
         told = STATE_SENTENCES[run.state]
         told = f"{told[0].upper()}{told[1:]}."
-    if run.evidence.get("retrying"):
-        told += f" The last try failed; Stoker retries: {run.evidence['retrying']}"
     if silence is not None:
         told += (
             f" {run.target} is unreachable since {clock_time(silence.since, time.time())}; "
@@ -196,6 +194,8 @@ def sentence(run: Run, waits_for: str | None = None, silence: Silence | None = N
             " Its processes were started in another container or on another node, and give no sign of life. "
             "They may still be running."
         )
+    if run.evidence.get("retrying"):  # the last one: it ends in a command
+        told += f" The last try failed; Stoker retries: {run.evidence['retrying']}"
     return told
 
 

@@ -57,6 +57,12 @@ def sentence(state: dict | None, now: float, *, live: bool = True) -> str | None
     return f"{told}; recording ended, no more images: {reason}" if reason else told
 
 
+def steps_before(state: dict | None, attempt: int) -> int:
+    """The steps that were made before an attempt that resumed exactly: its clock counts from there."""
+    back = (state or {}).get("resumed") or {}
+    return (back.get("step") or 0) + (back.get("lost_steps") or 0) if back.get("attempt") == attempt else 0
+
+
 def checked(state: dict | None) -> bool:
     """True if an audit has resumed from an image of this run and found no difference."""
     return bool(_good(state or {}))

@@ -23,19 +23,20 @@ def read(attempt_folder: Path, last_bytes: int = BYTES_READ) -> list[dict]:
     return list(reading.read_lines(attempt_folder / rundir.STEPS, last_bytes))
 
 
-def progress(attempt_folder: Path) -> dict | None:
+def progress(attempt_folder: Path, before: int = 0) -> dict | None:
     """`{"step", "steps_s", "done", "eta_s"}` for a list of runs, from the end of steps.jsonl; None if no
     step was made. A run that makes no steps now has no rate and no remaining time."""
-    told = summary(read(attempt_folder, LIST_BYTES_READ))
+    told = summary(read(attempt_folder, LIST_BYTES_READ), before)
     if told and (attempt_folder / rundir.STILL).exists():
         told |= {"steps_s": None, "eta_s": None}
     return told and {name: told[name] for name in ("step", "steps_s", "done", "eta_s")}
 
 
-def summary(lines: list[dict]) -> dict | None:
+def summary(lines: list[dict], before: int = 0) -> dict | None:
     """The training in `show`; None if no step was made. For several ranks: of the first rank.
-    `{"step", "ranks", "steps_s", "samples_s", "setup_s", "first_s", "p50_ms", "p90_ms", "max_ms", "split":
-    {kind: share}, "seconds", "epochs", "epoch_s", "batch", "of", "eta_epoch_s", "done", "eta_s", "gpu":
+    before: steps of earlier attempts that an exact resume continues; they count as steps.
+    `{"step", "before", "ranks", "steps_s", "samples_s", "setup_s", "first_s", "p50_ms", "p90_ms", "max_ms",
+    "split": {kind: share}, "seconds", "epochs", "epoch_s", "batch", "of", "eta_epoch_s", "done", "eta_s", "gpu":
     {kind: share}}`; unknown values are None."""
     by_process: dict[int, list[dict]] = {}
     for line in lines:
@@ -50,7 +51,8 @@ def summary(lines: list[dict]) -> dict | None:
     rate = _rate(now, "steps")
     known = statistics.median(epoch["s"] for epoch in epochs[-EPOCHS_KEPT:]) if epochs else None
     return {
-        "step": last["step"],
+        "step": last["step"] + before,
+        "before": before,
         "ranks": len(trained),
         "at": last.get("at"),
         "steps_s": rate,

@@ -136,12 +136,14 @@ class Reader:
         return curves
 
     def _steps(self, attempts: Sequence[int]) -> int | None:
-        """How many steps the newest attempt made that trained; None if not known."""
+        """How many steps were made until the newest attempt that trained; None if not known."""
         for number in reversed(attempts):
             lines = list(reading.read_lines(self._at(number) / rundir.STEPS, STEPS_END))
             made = max((line.get("step") or 0 for line in lines), default=0)
             if made:
-                return made if len(lines) >= STEPS_LINES else None
+                state = reading.read_json(self._folder / resume.STATE)
+                whole = made + resume.steps_before(state, number)
+                return whole if len(lines) >= STEPS_LINES else None
         return None
 
     def _text(self, name: str, group: list[tuple[int, int | None]]) -> Text:

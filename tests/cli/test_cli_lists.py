@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 from benchmarks.ground import Ground, until
 
+from stoker.cli import admin, output
 from stoker.cli.listing import fit, short_command
 from stoker.cli.output import NAME_COLUMNS, cut, cut_words, wrapped
 from stoker.cli.output import columns as listed
@@ -112,6 +114,14 @@ def test_tags_and_numbers_leave_a_narrow_list_before_the_command_is_unreadable()
     rows = [["a-name-of-a-run-with-many-words-in-it", "pending (waits for sweep-1-1 to end)", "23s ago", "epoch 15", "sweep-1", "train.py --lr 0.1"]]
     header, rows = fit(header, rows, 80)
     assert "TAGS" not in header and rows[0][-1].startswith("train.py") and max(map(len, listed(header, rows))) <= 80
+
+
+def test_a_finding_of_the_doctor_is_indented_on_a_narrow_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(output, "is_terminal", lambda _: True)
+    admin._print_finding(SimpleNamespace(level="warn", topic="cuda", file="", line=0, message="word " * 15 + "end", hint=""))
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.endswith("word") and len(rest) == 1 and rest[0].startswith("      word") and len(rest[0]) <= 60
 
 
 def test_texts_are_broken_at_spaces_and_long_words_stay_whole():

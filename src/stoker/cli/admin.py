@@ -293,7 +293,10 @@ def _print_finding(finding: Any) -> None:
     mark = f"\x1b[{colour}m{word:4}\x1b[0m" if output.is_terminal(sys.stdout) else f"{word:4}"
     line = f":{finding.line}" if finding.line else ""
     where = f"{output.shown(finding.file)}{line}: " if finding.file else ""
-    print(f"{mark}  {finding.topic}: {where}{output.shown(finding.message)}")
+    text = f"{finding.topic}: {where}{output.shown(finding.message)}"
+    if output.is_terminal(sys.stdout):
+        text = "\n      ".join(output.wrapped(text, max(30, shutil.get_terminal_size().columns - 6)))
+    print(f"{mark}  {text}")
     if finding.hint:
         print(f"      {output.shown(finding.hint)}")
 

@@ -36,8 +36,8 @@ def summary(lines: list[dict], before: int = 0) -> dict | None:
     """The training in `show`; None if no step was made. For several ranks: of the first rank.
     before: steps of earlier attempts that an exact resume continues; they count as steps.
     `{"step", "before", "ranks", "steps_s", "samples_s", "setup_s", "first_s", "p50_ms", "p90_ms", "max_ms",
-    "split": {kind: share}, "seconds", "epochs", "epoch_s", "batch", "of", "eta_epoch_s", "done", "eta_s", "gpu":
-    {kind: share}}`; unknown values are None."""
+    "split": {kind: share}, "seconds", "epochs", "epoch_s", "batch", "of", "eta_epoch_s", "done", "eta_s",
+    "gpu": {kind: share}}`; unknown values are None."""
     by_process: dict[int, list[dict]] = {}
     for line in lines:
         by_process.setdefault(line.get("pid", 0), []).append(line)

@@ -178,7 +178,7 @@ class _Judge:
         return Tip(
             "batch_size",
             "HELPS",
-            f"Twice the batch of {batch:g} gives more samples per second, but changes the training.",
+            f"Twice the batch of {round(batch)} gives more samples per second, but changes the training.",
             gain,
         )
 

@@ -112,9 +112,8 @@ def mind_files(att: Attempt) -> None:
     if files_stand_back(att):
         raise Problem(
             "state",
-            "the folder has older files: a resume was interrupted, and the newer files in %s/undo could "
-            "not be "
-            "restored. To retry, start the run again; to give up the newer files, remove %s/%s"
+            "the working folder has older files: a resume was interrupted, and the newer files in %s/undo "
+            "could not be restored. To retry, start the run again; to give up the newer files, remove %s/%s"
             % (resume, resume, PUT_BACK),
         )
     for n in attempt_numbers(att.run_dir):
@@ -122,7 +121,7 @@ def mind_files(att: Attempt) -> None:
         if os.path.isdir(kept):
             raise Problem(
                 "state",
-                "the only copy of some files is in %s; move them to their place, or remove that folder"
+                "the only copy of some files is in %s; move these files back, or remove that folder"
                 % kept,
             )
 

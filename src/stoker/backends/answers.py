@@ -29,7 +29,7 @@ def parse_answer(done: Finished, verb: str, host: str) -> list[dict]:
     if lines and "error" in lines[-1]:
         raise problem(str(lines[-1]["error"]), str(lines[-1].get("detail", "")), host)
     raise TargetError(f"The agent on {host} failed at '{verb}': {done.message}.", retry=done.code > 128,
-                      hint="Check the machine: stoker doctor")
+                      hint="Check the machine: stoker doctor, or stoker machine check NAME")
 
 
 def parse_observations(lines: Sequence[Any], host: str) -> list[Observation]:
@@ -52,7 +52,9 @@ def problem(error: str, detail: str, host: str) -> StokerError:
         )
     if error == "gpu_taken":
         return GpuTaken(
-            f"On {host} {detail}.", hint="Stoker looks for another GPU. See the GPUs: stoker top", retry=True
+            f"On {host} {detail}.",
+            hint="Stoker looks for another GPU. See the GPUs: stoker top, or stoker top --on NAME",
+            retry=True,
         )
     if error == "not_yours":
         return NotYours(

@@ -70,7 +70,7 @@ class TargetError(StokerError):
     code = "target_error"
     exit_code = 5
     http_status = 502
-    default_hint = "Check the machine: stoker doctor"
+    default_hint = "Check the machine: stoker doctor, or stoker machine check NAME"
 
     def __init__(
         self,

@@ -200,7 +200,7 @@ def worker_obstacle(loader: object, count: int) -> str:
     )
     if own is not None and (not count or not loader.num_workers):
         return (
-            f"its {type(own).__name__} is the script's own code and may depend on the training; "
+            f"the loader's {type(own).__name__} is the script's own code and may depend on the training; "
             "workers would run this code too early"
         )
     if not count or loader.num_workers:
@@ -211,7 +211,7 @@ def worker_obstacle(loader: object, count: int) -> str:
     if not feeds.forks(loader):
         return "workers would not start by fork: they would run the script again"
     on = next((str(each.device) for each in _tensors(data) if each.device.type != "cpu"), "")
-    return f"its data is on {on}" if on else ""
+    return f"the data set is on {on}" if on else ""
 
 
 def _tensors(data: object) -> list:

@@ -397,7 +397,7 @@ def test_a_comparison_names_what_differs():
 
 
 @pytest.mark.parametrize(("values", "said"), [
-    ([(0.1, 1.00), (0.1, 1.10), (0.2, 1.02), (0.2, 1.16)], "not better"), ([(0.1, 1.00), (0.1, 1.01), (0.2, 1.5), (0.2, 1.51)], "lr 0.1 is better than lr 0.2")])
+    ([(0.1, 1.00), (0.1, 1.10), (0.2, 1.02), (0.2, 1.16)], "neither is better"), ([(0.1, 1.00), (0.1, 1.01), (0.2, 1.5), (0.2, 1.51)], "lr 0.1 is better than lr 0.2")])
 def test_a_difference_within_the_spread_of_seeds_is_not_called_better(values: list, said: str):
     found = comparison.compare([row(f"r{i}", {"lr": lr, "seed": i}, {"val_loss": value}) for i, (lr, value) in enumerate(values)])
     assert [group["metrics"]["val_loss"]["n"] for group in found["groups"]] == [2, 2]

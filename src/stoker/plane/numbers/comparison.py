@@ -156,8 +156,8 @@ def verdict(found: Sequence[dict], metric: str) -> str | None:
         return f"{pair}: one run each. To see the spread, run them again with other seeds."
     if gap <= max(spreads):
         return (
-            f"{pair}: neither is better; the difference of {gap:.2g} is within the spread of {max(spreads):.2g} "
-            "between seeds."
+            f"{pair}: neither is better; the difference of {gap:.2g} is within the spread of "
+            f"{max(spreads):.2g} between seeds."
         )
     return (
         f"{_said(first)} is better than {_said(second)} in {metric}: "

@@ -85,3 +85,18 @@ def test_no_text_stands_outside_of_the_catalogue(path):
                                                          (None, "*", "en")])
 def test_which_language(cookie, accepts, name):
     assert words.language(cookie, accepts).name == name
+
+
+@pytest.mark.parametrize(("told", "meant"), [
+    ("Waiting for its turn.", "正在排队。"),
+    ("Waiting for lr-4 to end.", "正在等待 lr-4 结束。"),
+    ("There is no run '完 a'.", "没有名为“完 a”的运行。"),
+    ("There is no run 'done'.", "没有名为“done”的运行。"),
+    ("Failed with exit code 3.", "失败，退出码 3。"),
+    ("68.7 GB of 271 GB free for your folder (/tmp/w).", "你的文件夹 (/tmp/w)：68.7 GB 可用，共 271 GB。"),
+    ("box has no GPU.", "box has no GPU."),
+    ("", ""),
+])
+def test_a_sentence_with_names_and_values_in_it(told, meant):
+    assert words.language("zh", "").sentence(told) == meant
+    assert words.language("en", "").sentence(told) == told

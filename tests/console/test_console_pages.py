@@ -91,7 +91,7 @@ def test_the_curves_and_the_comparison(place: Place):
     chinese = place.reader.get(f"/compare?run={place.ended['id']}&run={place.active['id']}", Accept_Language="zh")
     assert "val_loss 最佳" in chinese and "(轮次 12)" in chinese
     lost = place.reader.get("/runs/nothing", 404, Accept_Language="zh")
-    assert '<h1><span lang="en">There is no run' in lost and "列出全部运行：" in lost
+    assert "<h1>没有名为“nothing”的运行。" in lost and "列出全部运行：" in lost
     place.reader.get("/compare", 404)
     place.reader.get("/compare?tag=none", 404)
 

@@ -96,6 +96,7 @@ class Pages:
     def _about(self, request: Request, data: Mapping) -> dict:
         spoken = words.language(request.cookies.get(LANGUAGE), request.headers.get("accept-language", ""))
         return {**data, "_": spoken.gettext, "gettext": spoken.gettext, "ngettext": spoken.ngettext,
+                "say": spoken.sentence,
                 "language": spoken.name, "path": request.url.path, "query": request.url.query}
 
 

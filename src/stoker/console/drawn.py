@@ -155,7 +155,8 @@ def _kind(line: str) -> str:
 
 def table(found: dict, sort: str, names: Sequence[str]) -> dict:
     """`{"columns", "rows"}` of a comparison: parameters that differ, best and last value of each metric,
-    steps per second. Each row: `{"run", "cells"}`; the best value of a column is marked."""
+    steps per second where a run has them. Each row: `{"run", "cells"}`; the best value of a column is
+    marked."""
     metrics = [name for name in names if name in found["metrics"]] or [
         name for name in found["metrics"] if not name.endswith((".mean", ".2"))][:METRICS]
     parameters = found["parameters"][:PARAMETERS]
@@ -167,6 +168,9 @@ def table(found: dict, sort: str, names: Sequence[str]) -> dict:
         if any((run["metrics"].get(name) or {}).get("best") for run in runs):
             columns.append(_column(name, "best", name))
         columns.append(_column(name, "last"))
+    rated = any(run.get("steps_s") for run in runs)
+    if rated:
+        columns.append(_column("steps/s", "rate"))
     winners = {name: _winner(runs, name) for name in metrics}
     rows = []
     for run in runs:
@@ -185,8 +189,10 @@ def table(found: dict, sort: str, names: Sequence[str]) -> dict:
                     }
                 )
             cells.append({"text": point(told.get("last"), unit), "best": False})
-        rows.append({"run": run, "cells": [*cells, {"text": figure(run.get("steps_s")), "best": False}]})
-    return {"columns": [*columns, _column("steps/s", "rate")], "rows": rows,
+        if rated:
+            cells.append({"text": figure(run.get("steps_s")), "best": False})
+        rows.append({"run": run, "cells": cells})
+    return {"columns": columns, "rows": rows,
             "said": [verdict for name in metrics if (verdict := found["verdicts"].get(name))]}
 
 

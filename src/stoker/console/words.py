@@ -6,10 +6,11 @@ from __future__ import annotations
 import ast
 import math
 import os
+import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from stoker.base.state import State
@@ -17,6 +18,7 @@ from stoker.base.units import format_duration, format_size, from_iso
 
 LANGUAGES = {"en": "English", "zh": "中文"}
 FOLDER = Path(__file__).with_name("locale")
+HOLE = re.compile(r"\{[^{}]+\}")  # of a sentence with names and values in it, as the code writes it
 
 
 class Language:
@@ -31,6 +33,20 @@ class Language:
 
     def ngettext(self, one: str, many: str, count: int) -> str:
         return self._texts.get(many, one if count == 1 else many)
+
+    def sentence(self, text: str) -> str:
+        """A sentence of the server, with names and values in it; as it is if it has no translation."""
+        if text in self._texts:
+            return self._texts[text]
+        for pattern, holes, translation in _patterns(self.name):
+            if found := pattern.fullmatch(text):
+                values = dict(zip(holes, found.groups(), strict=True))
+                return HOLE.sub(partial(self._value, values), translation)
+        return text
+
+    def _value(self, values: Mapping[str, str], hole: re.Match) -> str:
+        value = values[hole[0]]
+        return self.sentence(value) if " " in value else value  # one word is a name
 
 
 @cache
@@ -57,6 +73,28 @@ def catalogue(name: str) -> dict[str, str]:
                 found[key] = value
             key, value, into = "", "", ""
     return found
+
+
+@cache
+def _patterns(name: str) -> list[tuple[re.Pattern, list[str], str]]:
+    """The sentences of NAME.po that have names and values in them: how each reads, what is in it, its
+    translation."""
+    found = []
+    for text, translation in catalogue(name).items():
+        holes = HOLE.findall(text)
+        if not holes:
+            continue
+        way, at = "", 0
+        for hole in HOLE.finditer(text):
+            way += re.escape(text[at:hole.start()]) + _held(hole)
+            at = hole.end()
+        found.append((re.compile(way + re.escape(text[at:]), re.DOTALL), holes, translation))
+    return found
+
+
+def _held(hole: re.Match) -> str:
+    """What may be in a place of a sentence: a size, one word at its beginning, else any text."""
+    return r"([\d.]+ \w+)" if "format_size" in hole[0] else r"(.*)" if hole.start() else r"(\S*)"
 
 
 def language(cookie: str | None, accepts: str) -> Language:

@@ -184,6 +184,7 @@ def test_a_sweep_is_compared_and_a_run_is_stopped_and_started_again(ground: Grou
     other_tab.close()
     page.get_by_role("button", name="Start again").click()
     expect(page.locator("h1 .state")).to_have_text("running", timeout=WAIT_MS)
+    expect(page.locator("#log-attempt")).to_have_value("2", timeout=WAIT_MS)
     expect(page.locator("#log")).to_contain_text("first line", timeout=WAIT_MS)
     assert wrong == []
 

@@ -218,11 +218,15 @@
   document.getElementById("log-error").addEventListener("click", () => find("", true, hit && hit.text === "" && marked >= 0 ? hit.at : Math.max(size, end)));
   follow.addEventListener("change", () => { if (follow.checked) { hit = null; show(attempt); } });
   log.addEventListener("scroll", () => { repaint(); more(); });
-  pick?.addEventListener("change", () => { hit = null; show(Number(pick.value)); });
+  pick.addEventListener("change", () => { hit = null; show(Number(pick.value)); });
   document.addEventListener("visibilitychange", () => { if (document.hidden) close(); else wake(); });
   document.addEventListener("htmx:after:swap", () => {  // a new attempt has begun: its log is shown
     const now = Number(live().dataset.attempt);
-    if (now > attempt && (!pick || Number(pick.value) === attempt)) show(now);
+    if (now <= attempt) return;
+    const newest = Number(pick.value) === attempt;
+    if (![...pick.options].some((each) => Number(each.value) === now)) pick.add(new Option(now));
+    pick.closest("label").hidden = now < 2;
+    if (newest) { pick.value = String(now); show(now); }
   });
   new ResizeObserver(() => {
     const probe = document.createElement("span");

@@ -16,7 +16,7 @@ from stoker.base.state import State
 from stoker.client import Client
 from stoker.console import cores, table
 from stoker.console.app import Rendered
-from stoker.console.lasts import last_values
+from stoker.console.lasts import Lasts, last_values
 from stoker.console.source import Source
 
 COUNT = 1250
@@ -114,16 +114,20 @@ def test_what_has_not_changed_is_made_once():
 def test_cores_over_time():
     lines = ["cpu  9 9 9 9", "cpu0 10 0 10 80 0 0 0 0 5", "cpu1 0 0 0 100 0 0 0 0", "intr 1"]
     assert cores.counted(lines) == {0: (20, 100), 1: (0, 100)}
-    told, now = [{0: (20, 100)}, {0: (70, 200)}, {0: (70, 300)}], [0.0]
-    watch = cores.Watch(lambda: told.pop(0), lambda: now[0])
-    assert watch.look({}) == []
+    told, now, paused = [{0: (20, 100)}, {0: (30, 120)}, {0: (80, 220)}, {0: (80, 320)}, {0: (90, 9000)}, {0: (100, 9010)}], [0.0], []
+    watch = cores.Watch(lambda: told.pop(0), lambda: now[0], paused.append)
+    first = [{"name": "CPU 0", "now": 50.0, "history": [50.0]}]
+    assert watch.look({}) == first, "at once"
     now[0] = 1.0
-    assert watch.look({}) == [], "too early"
+    assert watch.look({}) == first, "too early"
     now[0] = 2.0
-    assert watch.look({"GPU 0": 30.0}) == [{"name": "CPU 0", "now": 50.0, "history": [50.0]},
-                                           {"name": "GPU 0", "now": 30.0, "history": [30.0]}]
+    assert watch.look({"GPU 0": 30.0}) == [{"name": "CPU 0", "now": 50.0, "history": [50.0, 50.0]},
+                                           {"name": "GPU 0", "now": 30.0, "history": [None, 30.0]}]
     now[0] = 9.0
-    assert watch.look({"GPU 0": 40.0})[1]["history"] == [30.0, 40.0]
+    assert watch.look({"GPU 0": 40.0})[1]["history"] == [None, 30.0, 40.0]
+    assert len(paused) == 1
+    now[0] = 99.0
+    assert watch.look({})[0]["now"] == 100.0, "of this moment, not of the time in which nobody looked"
 
 
 def test_the_last_values_of_a_run_that_has_ended(place: Place):
@@ -131,6 +135,14 @@ def test_the_last_values_of_a_run_that_has_ended(place: Place):
         return next(each for each in place.reader.json("/runs.json")["runs"] if each["name"] == "ended")["numbers"]
     assert until(told, 60, "the last values")["values"] == {"loss": [pytest.approx(1 / 12, abs=1e-4), ""]}
     assert last_values([]) is None
+
+
+def test_the_values_of_a_run_that_has_just_ended_stay_in_the_list():
+    lasts, going = Lasts(lambda run: {"series": []}), {"epoch": 3, "epochs": 4, "values": {"loss": [0.5, ""]}}
+    run = {"id": "a", "attempts": 1, "target": "local"}
+    assert lasts.told(run | {"state": "running", "numbers": going})["numbers"] == going
+    assert lasts.told(run | {"state": "done"})["numbers"] == going, "until the last values are known"
+    assert "numbers" not in lasts.told(run | {"state": "done", "attempts": 2})
 
 
 def test_a_sweep_is_begun_in_the_browser(place: Place):

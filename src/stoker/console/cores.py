@@ -10,6 +10,7 @@ from pathlib import Path
 
 STEP_S = 2.0  # between two samples
 KEPT = 300  # samples
+STALE_S, MOMENT_S = 10.0, 0.2  # what changed in so long does not show what is now: then a moment is looked at
 STAT = Path("/proc/stat")
 
 
@@ -40,8 +41,9 @@ class Watch:
         self,
         read: Callable[[], dict[int, tuple[int, int]]] = ticks,
         clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._read, self._clock = read, clock
+        self._read, self._clock, self._pause = read, clock, pause
         self._lock = threading.Lock()
         self._before: dict[int, tuple[int, int]] = {}
         self._at: float | None = None
@@ -49,18 +51,20 @@ class Watch:
 
     def look(self, gpus: dict[str, float]) -> list[dict]:
         """`[{"name", "now", "history"}]` in percent, for each core and each of `gpus` (name -> busy
-        percent now); empty at the first call."""
+        percent now). The first call takes a moment."""
         with self._lock:
             now = self._clock()
             if self._at is None or now - self._at >= STEP_S:
+                if self._at is None or now - self._at > STALE_S:
+                    self._before = self._read()
+                    self._pause(MOMENT_S)
                 seen = self._read()
                 sample = {
                     f"CPU {core}": 100.0 * (busy - was[0]) / (whole - was[1])
                     for core, (busy, whole) in seen.items()
                     if (was := self._before.get(core)) and whole > was[1]
                 }
-                if self._at is not None:
-                    self._samples.append({**sample, **gpus})
+                self._samples.append({**sample, **gpus})
                 self._before, self._at = seen, now
             names = self._samples[-1] if self._samples else {}
             return [

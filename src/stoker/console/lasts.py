@@ -22,13 +22,21 @@ class Lasts:
         self._ask = ask
         self._lock = threading.Lock()
         self._found: OrderedDict[tuple, dict | None] = OrderedDict()
+        self._active: OrderedDict[tuple, dict] = OrderedDict()  # until those of the ended run are known
         self._wanted: list[dict] = []
         self._busy = False
 
     def told(self, run: dict) -> dict:
         """The run with its last values, if known."""
+        attempt = run["id"], run["attempts"]
         with self._lock:
-            found = self._found.get(_key(run)) if State(run["state"]).final else None
+            if not State(run["state"]).final:
+                if run.get("numbers"):
+                    self._active[attempt] = run["numbers"]
+                    while len(self._active) > KEPT:
+                        self._active.popitem(last=False)
+                return run
+            found = self._found.get(_key(run)) or self._active.get(attempt)
         return {**run, "numbers": found} if found else run
 
     def want(self, runs: Sequence[dict]) -> None:

@@ -35,7 +35,7 @@ class Wandb:
             raise InvalidSpec(
                 f'Engine(log="wandb"): wandb cannot be imported ({e}).', hint="pip install wandb"
             ) from None
-        self._wandb = wandb
+        self._wandb: Any = wandb  # what its types demand changes between versions
         self._root = root
         self._id = _id_of(root)
         for old in (root / "wandb").glob(f"offline-run-*-{self._id}"):  # everything is written again

@@ -224,7 +224,7 @@ def test_more_runs_than_cores_are_warned_of_and_start_all_the_same(ground: Groun
     first = ground.detach("--", "sleep", "600")
     assert not any("slow each other down" in line for line in first["warnings"])
     second = ground.detach("--", "sleep", "600")
-    assert any("2 runs now share 1 core" in line and "--slots 1" in line for line in second["warnings"]), second["warnings"]
+    assert any("With this run, 2 runs share 1 core" in line and "--slots 1" in line for line in second["warnings"]), second["warnings"]
     assert ground.wait_state(second["id"], "running")["state"] == "running"
     assert "slow each other down" in ground.stoker("show", second["id"]).ok().out
     for run in (first, second):

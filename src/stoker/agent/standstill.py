@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class StandStill:
     """Whether a run stands still, and where. Time is passed in.
 
-    Quiet: it has made steps, and none for max(30 s, 10 x the slowest hundredth), outside of an evaluation or
-    a save. Stalled: no step, no output, no bytes read or written for max(5 min, 10 x the same), or for what
-    `--stall` says. Without `--stall` only a run whose processes use torch can be stalled:
-    others may mean to wait.
+    Quiet: it has made steps, and none for max(30 s, 10 x the slowest hundredth, twice the time of the last
+    line of steps), outside of an evaluation or a save. Stalled: no step, no output, no bytes read or
+    written for max(5 min, 10 x the same), or for what `--stall` says. Without `--stall` only a run whose
+    processes use torch can be stalled: others may mean to wait.
     """
 
     def __init__(self, att: Attempt, spec: dict, now: float, wall: float) -> None:

@@ -370,7 +370,7 @@ def _crowd(q: Queries, run: Run) -> list[str]:
     count = q.holding(run.target) + 1
     if run.slots or count <= cores:
         return []
-    return [f"{count} runs now share {cores} {'core' if cores == 1 else 'cores'} and {CROWDED}. "
+    return [f"With this run, {count} runs share {cores} {'core' if cores == 1 else 'cores'} and {CROWDED}. "
             f"To queue instead: slots = {cores} in config.toml, then stoker run --slots 1 ..."]
 
 

@@ -104,7 +104,9 @@ class _Judge:
         if ratio is None:
             return Tip(name, "NOT TESTED", f"{what} was not tried.")
         gain = more(ratio.value)
-        word = "slower" if gain < -NOTHING else "the same"
+        word = "the same"
+        if abs(gain) > NOTHING:
+            word = "slower" if gain < 0 else "faster, but not confirmed"
         return Tip(name, "NO EFFECT", f"{what}: {ratio.value:.2f} times the step time, {word}.", gain)
 
     def workers(self) -> Tip:

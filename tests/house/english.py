@@ -106,8 +106,8 @@ def sources() -> dict[str, list[Path]]:
 # --- from the pages ----------------------------------------------------------------------------------------------------------
 
 def pages() -> list[str]:
-    """README and the pages of docs, but for those that only developers of Stoker read: contracts and decisions."""
-    return [name for name, _ in texts() if name == "README.md" or re.fullmatch(r"docs/(?!decisions/|(reference/)?contracts\.md).*\.md", name)]
+    """README and the pages of docs, but for decisions, which only developers of Stoker read."""
+    return [name for name, _ in texts() if name == "README.md" or re.fullmatch(r"docs/(?!decisions/).*\.md", name)]
 
 
 def prose(name: str) -> Iterator[tuple[int, str]]:

@@ -149,8 +149,6 @@ def typed_commands() -> list[tuple[str, list[str]]]:
     """(page, words) of every `stoker ...` line that a reader may type from a code block, up to the run's own command."""
     found = []
     for page, text in PAGES.items():
-        if page == "docs/reference/contracts.md":
-            continue
         for block in FENCE.findall(text):
             for line in block.splitlines():
                 typed = re.match(r"^(?:\$ )?stoker( .*)?$", line)

@@ -1,4 +1,9 @@
-"""The attempts of a run: where their files are, which were claimed, which is the newest."""
+"""The attempts of a run: where their files are, which were claimed, which is the newest.
+
+An attempt writes its files in this order: the folder attempts/N (mkdir) · agent.json (holder, identity) ·
+the command is spawned · agent.json (pid of the run) · status.json (raw wait status, by the holder, at once)
+· the stop ladder for what is left · exit.json (by the agent proper, last).
+"""
 
 from __future__ import annotations
 
@@ -95,7 +100,14 @@ def newest_attempt(run_dir: str) -> Attempt | None:
 
 
 def agent_record(att: Attempt, **known: object) -> dict:
-    """agent.json, or its beginning. Only the holder writes it."""
+    """agent.json, or its beginning. Only the holder writes it.
+
+    `{"version", "attempt", "machine": {"hostname", "boot_id", "init_start", "pid_ns"}, "holder": {"pid",
+    "start"}, "agent": {"pid", "start"}, "run": {"pid", "start", "sid"} or null, "started_at",
+    "started_mono", "tty", "argv", "cwd", "memory_group": path or "", "log_before": {...}}`. `start` of a
+    process is field 22 of /proc/PID/stat. Only one process can make the first agent.json of an attempt: of
+    two holders, the later one exits.
+    """
     record = {
         "version": VERSION,
         "attempt": att.n,

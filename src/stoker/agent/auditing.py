@@ -1,4 +1,12 @@
-"""The child that audits exact resume beside a run."""
+"""The child that audits exact resume beside a run.
+
+Every 2 s it looks for a room, a folder of an audit. The child is the program of the process `pid` of
+order.json: its /proc/PID/exe, arguments and environment, without the marks of the run, with
+STOKER_AUDIT=child, STOKER_RESUME_DIR=<room>, STOKER_HOOKS=<room>/hooks and CUDA_VISIBLE_DEVICES= (empty).
+It has a session of its own, the idle class, and the CPUs of the run; the kernel kills it first if memory
+runs out. It is killed after `limit_s`, and before the run is told to end. audits.json: `{"audits":
+[{"attempt", "image", "step", "from_step", the fields of verdict.json, "spare_core"}]}`, the last 100.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +30,8 @@ if TYPE_CHECKING:
 
 
 class Auditor:
-    """Starts the child that audits exact resume (docs/reference/contracts.md, 8) where the hooks have made a
-    room for it, one at a time and in the idle class; ends it in time, and writes down what came of it.
+    """Starts the child that audits exact resume where the hooks have made a room for it, one at a time and
+    in the idle class; ends it in time, and writes down what came of it.
     It dies with us, and before the run is told to end."""
 
     def __init__(self, att: Attempt, spec: dict) -> None:

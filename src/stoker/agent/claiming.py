@@ -148,7 +148,11 @@ def open_lease(path: str, make: bool) -> int:
 
 def take_leases(att: Attempt, uuids: list[str], needed: bool) -> None:
     """Lock these GPUs for the caretakers of this attempt.
-    Raises Problem where another state folder, or another user, holds one."""
+    Raises Problem where another state folder, or another user, holds one.
+
+    The lock (`flock`) is on a file stoker-gpu-UUID in /run/lock, else in /tmp. The caretakers keep it. The
+    error is `gpu_taken`; then the run waits again.
+    """
     import fcntl
     for uuid in uuids:
         fd = lease_file(uuid, make=True)

@@ -1,4 +1,12 @@
-"""The door of a run: input, window size and signals come in through it."""
+"""The door of a run: input, window size and signals come in through it.
+
+Frames of `attach` and of the holder's socket: kind (1 byte), length (4 bytes, big-endian), payload.
+- To the run: `i` input bytes · `e` end of input · `w` {"rows", "cols"} · `s` name of a signal ("INT") to
+  the foreground process group · `k` begin the stop ladder without INT · `n` no input: read the run folder
+  again.
+- From `attach`: `m` JSON {"attempt", "tty", "out", "err"}, first · `o` and `r` bytes of out.log and err.log
+  · `x` exit.json, last.
+"""
 
 from __future__ import annotations
 

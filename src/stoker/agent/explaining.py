@@ -109,7 +109,12 @@ def conclude(
     gaps: list | None = None,
     leftovers: dict | None = None,
 ) -> dict:
-    """The body of exit.json. `reason` is ours if we ended it ("" if it ended by itself)."""
+    """The body of exit.json. `reason` is ours if we ended it ("" if it ended by itself).
+
+    `ended_at` is `started_at` plus monotonic time, `used_s` the time of this attempt. `gaps`: `[{"bytes",
+    "offset" or null, "log", "why"?}]`. `restart`: `{"attempt", "at"}` or null. `leftovers`: see
+    tree.leftovers.
+    """
     record = att.json(AGENT) or {}
     started = number(record.get("started_at"), time.time())
     raw = (status or {}).get("status")
@@ -195,6 +200,7 @@ def explain(
 
 
 def cwd_of(att: Attempt, record: dict) -> str:
+    """The working folder of the run, by agent.json: `work/` with `copy`, else `spec.folder`."""
     return record["cwd"] if isinstance(record.get("cwd"), str) else att.run_dir
 
 

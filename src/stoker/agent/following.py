@@ -1,5 +1,12 @@
 """The verbs `attach`, `read` and `send`: the logs of an attempt, as they are and as they grow,
-and files of its copy."""
+and files of its copy.
+
+- `attach`: the frames of door.py, from these two offsets. It ends after the exit frame.
+- `read`: raw bytes. `--follow` ends when the attempt has ended and all was sent. `both`: the two logs as
+  one text of whole lines, ordered by the file `turns`.
+- `send`: frames h `{"path", "size", "offset", "mode", "mtime_ns"}`, d bytes, e `{"sha256", "whole"}` or
+  `{"error"}` for each file. No link is opened.
+"""
 
 from __future__ import annotations
 

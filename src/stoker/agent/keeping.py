@@ -289,6 +289,9 @@ class Agent(Wishes):
             self._end("stalled", self._grace(None))
 
     def _beat(self, now: float, begins: str | None = None) -> None:
+        """Write the heartbeat. `used_s`: running time of this attempt. `ladder`: the reason of a stop ladder
+        that has begun.
+        """
         body = {
             "at": time.time(),
             "mono": now,
@@ -312,6 +315,7 @@ class Agent(Wishes):
         return self.status["used_s"] if self.status else max(0.0, now - self.started_mono)
 
     def event(self, word: str, **facts: object) -> None:
+        """A line of events.jsonl: `{"at", "event": word, ...}`."""
         append_line(self.att.path(EVENTS), dict({"at": time.time(), "event": word}, **facts))
 
     def notify(self) -> None:

@@ -1,5 +1,19 @@
 """The stop ladder: an image of what is recorded;
-INT to the foreground, or TERM to the processes that handle it; TERM to the tree, KILL to what is left."""
+INT to the foreground, or TERM to the processes that handle it; TERM to the tree, KILL to what is left.
+
+- Image: if the attempt is recorded for exact resume, the agent writes hooks/image.ask, and the training
+  process answers with hooks/image.done. This takes at most half of the first grace, and counts as part of
+  it.
+- First signal: `spec.stop_signal`; by default TERM if the script itself has a handler for it, else INT. INT
+  goes to the foreground process group. Another signal goes to the processes with a handler for it (SigCgt,
+  and the line `handles_term` in processes.jsonl, show it); if there is none, to the foreground process
+  group.
+- TERM to every process: 0.3 s after all those processes have ended, at the latest after the first grace.
+- KILL after the second grace.
+
+Processes that the command left behind have 0.3 s to end. Then the ladder is used on them, with graces of at
+most 5 s. While a ladder goes on, the heartbeat has `stage` `{"name", "began", "left_s"}`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,11 @@
 """What is asked about a run folder, all in one answer.
-The same functions serve who stands beside the folder."""
+The same functions serve who stands beside the folder.
+
+Questions, with arguments: `read NAME LIMIT` and `tail NAME LIMIT` (answer `data`: base64 of zlib; `broken`:
+why it cannot be used) · `has NAME` · `env` (names only) · `cost` · `changed FOLDER SINCE UNTIL LIMIT` ·
+`made SINCE UNTIL` (`data`: a list of `{"path", "size", "mtime_ns", "kind", "sent"}`) · `written [ID]` ·
+`edited`.
+"""
 
 from __future__ import annotations
 

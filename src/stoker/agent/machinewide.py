@@ -48,7 +48,10 @@ def lock(fd: int, how: int, wait_s: float = 0.0) -> bool:
 
 def hold_machine(root: str) -> None:
     """Before a start: the machine stays on while a caretaker of this attempt lives.
-    Raises Problem when it is being switched off."""
+    Raises Problem when it is being switched off.
+
+    Its error is `switching_off`. The watchman runs the `off` command only while no process holds this lock.
+    """
     register(root)
     fd = machine_file("alive")
     if fd < 0:

@@ -31,6 +31,10 @@ def caretakers(att: Attempt, record: dict, beat: dict) -> str:
     a door that answers or a heartbeat that changes proves life.
     On a local disk, which only this kernel serves,
     a closed door and a heartbeat that stands still prove death.
+
+    The place is the same if boot id, start of pid 1 and PID namespace are (`pid_ns`: inode of
+    /proc/self/ns/pid; older records lack it). A heartbeat proves life by a change within 10 s, and death by
+    none for 3 s. "unseen": Stoker ends nothing.
     """
     if not record:
         return "alive" if is_fresh(att, beat) else "dead"
@@ -73,7 +77,10 @@ def in_doubt(att: Attempt) -> bool:
 
 
 def notify_watchers(att: Attempt) -> None:
-    """The run's id to every `watch` of this root. A watcher that died is unlinked."""
+    """The run's id to every `watch` of this root. A watcher that died is unlinked.
+
+    Each `watch` binds a datagram socket ROOT/watch/<pid>.sock.
+    """
     folder = os.path.join(att.root, "watch")
     try:
         names = [name for name in os.listdir(folder) if name.endswith(".sock")]
@@ -108,7 +115,12 @@ def observe(root: str, run_id: str) -> dict:
 
 
 def glance(root: str, run_id: str) -> dict:
-    """What can be seen of a run at once. Files that cannot be used are named in `broken`."""
+    """What can be seen of a run at once. Files that cannot be used are named in `broken`.
+
+    An observation, as `poll`, `watch` and `look` print it. `used_s` is the sum over all attempts. `exit`,
+    `keep`, `telemetry` (the newest) and `stalled` are the contents of those files, or null. Phases:
+    backends/base.py.
+    """
     run_dir = os.path.join(root, "runs", run_id)
     seen: dict[str, Any] = {
         "id": run_id,
@@ -243,7 +255,10 @@ def door_state(att: Attempt) -> str:
 
 
 def knock(att: Attempt) -> socket.socket:
-    """A connection to the holder. Raises OSError."""
+    """A connection to the holder. Raises OSError.
+
+    The path may be too long for a socket, so it is reached through /proc/self/fd.
+    """
     folder = os.open(att.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     door.setblocking(False)

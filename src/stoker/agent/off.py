@@ -1,4 +1,11 @@
-"""The verb `off`: what servers say of switching the machine off, and what they ask."""
+"""The verb `off`: what servers say of switching the machine off, and what they ask.
+
+Each verb has a JSON object on stdin, but for `now` and `look`:
+- order `{"owner", "command", "latest_s", "after_s", "disk_survives"}`: a server's wish
+- home `{"runs": {ID: ATTEMPT}}`: files of these runs are at home
+- queue `{"owner", "count"}`: number of runs that wait for this machine
+- withdraw `{"owner"}`: the wish ends
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,10 @@ def owner_of(run_dir: str) -> dict | None:
 
 
 def guard(run_dir: str) -> None:
-    """Raises Problem for a run of somebody else."""
+    """Raises Problem for a run of somebody else.
+
+    The error is `not_yours`.
+    """
     owner = owner_of(run_dir)
     if asker and owner is not None and owner["id"] != asker[0]:
         raise Problem(

@@ -1,4 +1,12 @@
-"""The verbs `poll`, `look` and `watch`: what runs are doing now, asked once or followed."""
+"""The verbs `poll`, `look` and `watch`: what runs are doing now, asked once or followed.
+
+- `poll` prints one observation a line (observing.glance), for these ids or for all runs. An id without a
+  folder has the phase `absent`. It changes nothing.
+- `watch` prints all active runs at once and again every 10 s, the others when they change. It ends when
+  stdin ends.
+- `look` prints a line `{"id", "seen": observation, "answers": [...]}` for each id. The questions are in
+  looking.QUESTIONS.
+"""
 
 from __future__ import annotations
 

@@ -127,7 +127,10 @@ def mind_files(att: Attempt) -> None:
 
 
 def settle(att: Attempt, reason: str = "", detail: str = "") -> None:
-    """Kill what is left of the tree and write the last words. May be called by several at once, and again."""
+    """Kill what is left of the tree and write the last words. May be called by several at once, and again.
+
+    The process tree gets TERM, 2 s, KILL. A restart is never planned here.
+    """
     record = att.json(AGENT) or {}
     ended = att.json(EXIT)
     if ended is not None:

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 
 def run_environment(att: Attempt, spec: dict, cwd: str, gpus: str) -> dict[bytes, bytes]:
-    """The environment of the run, as bytes: what the client sent, and our few variables."""
+    """The environment of the run, as bytes: what the client sent, and our few variables.
+
+    The `env` file comes first. With `machine_env` (a run on another machine) it holds only the variables of
+    `env_names`, and is added to a login's environment there. Added: STOKER_RUN=<id>, STOKER_RUN_DIR,
+    STOKER_ATTEMPT, HOME (`spec.home`), PYTHONUNBUFFERED=1 (`unbuffered`), CUDA_VISIBLE_DEVICES (`gpus`),
+    and those of `hook_environment`.
+    """
     try:
         packed = read_regular(os.path.join(att.run_dir, ENV), ENV_MAX)
     except (OSError, Broken):

@@ -27,6 +27,10 @@ class StandStill:
     line of steps), outside of an evaluation or a save. Stalled: no step, no output, no bytes read or
     written for max(5 min, 10 x the same), or for what `--stall` says. Without `--stall` only a run whose
     processes use torch can be stalled: others may mean to wait.
+
+    still.json is there while a run is quiet or stalled: `{"since", "quiet", "stalled", "text", "places"}`;
+    see `places`. An evaluation or a save goes on if a file hooks/busy-PID is newer than steps.jsonl.
+    `spec.stall_do`: `warn`, `stop`, or `restart` (at most 3 times, or `restarts`).
     """
 
     def __init__(self, att: Attempt, spec: dict, now: float, wall: float) -> None:
@@ -204,7 +208,10 @@ def places(att: Attempt, members: list[Proc], run: dict | None) -> list[dict]:
 
 def stacks_of(pid: int, stacks: dict) -> str:
     """What this process writes when it is asked for its stacks;
-    "" where it must not be asked, or does not answer."""
+    "" where it must not be asked, or does not answer.
+
+    Asked is only a process whose SigCgt has the signal, and whose descriptor is still this file.
+    """
     sig, path = int(number(stacks.get("signal"))), str(stacks.get("path"))
     try:
         if (

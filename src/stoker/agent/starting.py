@@ -1,4 +1,15 @@
-"""The verb `start`: an attempt begins, once, whoever asks how often."""
+"""The verb `start`: an attempt begins, once, whoever asks how often.
+
+It claims attempts/N by mkdir and detaches the holder by a double fork. It waits, at most 10 s, until the
+command runs or could not be started. It prints {"claimed": true, "attempt": N}, or "claimed": false if
+another process has claimed the attempt; both with exit code 0.
+- `--gpus`: GPUs that Stoker gives to the run; they become CUDA_VISIBLE_DEVICES. The error `gpu_taken` says
+  that another program holds one.
+- `--lease`: GPUs that the run's own environment names; locked if they are free.
+- `--again`: an automatic restart. exit.json of the attempt before gets `restart`.
+- `--order`: an order as for `off order` is on stdin.
+- Error `switching_off`: the command that switches the machine off is running (machinewide.py).
+"""
 
 from __future__ import annotations
 

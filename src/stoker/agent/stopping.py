@@ -1,5 +1,19 @@
 """The verbs `stop` and `rm`: the wish to end a run, the end of one whose caretakers cannot obey, and the end
-of its folder."""
+of its folder.
+
+`stop` writes stop.json, wakes the agent and returns; with `--grace 0 0` it waits up to 5 s. An attempt that
+has ended is left as it is.
+- `--attempt N`: if attempt N has not begun, it is claimed and ended, so that a `start` of N that comes
+  later fails.
+- If both caretakers are dead and there is no exit.json, `stop` settles the attempt itself: it kills the
+  process tree and writes exit.json, with the reason `agent_lost`, or `rebooted` if the machine's identity
+  has changed.
+- `--reason agent_lost` only settles an abandoned attempt.
+- `--gone`: the caller says that the machine of an `unseen` attempt no longer exists. It is settled, unless
+  its caretakers end it within 5 s.
+- A stop cancels an automatic restart that waits.
+`rm` refuses a run that is active.
+"""
 
 from __future__ import annotations
 

@@ -79,7 +79,12 @@ class Sampler:
             todo.extend(child for child in children_of(pid) if child not in self.pids)
 
     def sample(self, members: list[Proc]) -> dict:
-        """One record of telemetry: CPU, memory, GPUs, disk."""
+        """One record of telemetry: CPU, memory, GPUs, disk.
+
+        A line of telemetry.jsonl: `{"at", "t", "cpu_percent", "rss_bytes", "processes", "gpus": [{"uuid",
+        "index", "busy_percent", "memory_bytes"}], "disk_free_bytes", "inodes_free", "out_bytes"}`, every 2
+        s, after the first hour every 10 s.
+        """
         now = time.monotonic()
         spent = sum(max(0, p.ticks - self.known.get(p.key, 0)) for p in members)
         span, self.sampled = max(0.01, now - self.sampled), now
@@ -420,7 +425,11 @@ def mib(text: str) -> int | None:
 
 
 def verb_probe(args: list[str]) -> None:
-    """probe [PATH]"""
+    """probe [PATH]
+
+    `cpus` (1.5 with such a quota) and `memory_bytes` are what Stoker may use: after affinity, cgroup quota
+    and cgroup limit. `gpus`: see Gpus.facts.
+    """
     path = os.path.abspath(args[0]) if args else os.path.expanduser("~")
     at = path
     while at != "/" and not os.path.exists(at):

@@ -1,4 +1,15 @@
-"""The words that the agent understands, each with the file it is in; only that file is read."""
+"""The words that the agent understands, each with the file it is in; only that file is read.
+
+Call: `PYTHON -I -S FOLDER/__main__.py [--owner ID] VERB ...`; the folder may have any name. ROOT is the
+folder that holds `runs/`, RUN_DIR is ROOT/runs/<id>. The docstring of `verb_NAME` has the arguments.
+- Every verb may be repeated. A second `start`, `stop`, `rm` has no further effect.
+- Answers are lines of JSON on stdout. `attach`, `follow` and `send` print frames, `read` prints raw bytes.
+- An error is one line {"error": word, "detail": sentence} and exit code 1; exit code 2 for wrong arguments.
+  It is on stdout, but on stderr for attach, read, send and follow.
+- `--owner` names the state folder that asks. `start`, `stop` and `rm` refuse a run that belongs to another
+  one (`not_yours`).
+- Times (`at`, `..._at`) are Unix seconds, `..._mono` is CLOCK_MONOTONIC.
+"""
 
 from __future__ import annotations
 

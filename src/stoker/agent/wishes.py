@@ -1,4 +1,12 @@
-"""What a run is told while it runs, by files in its folder: limits, a longer life, an end."""
+"""What a run is told while it runs, by files in its folder: limits, a longer life, an end.
+
+- stop.json `{"reason", "grace_s": [after the first signal, after TERM], "at"}`: the newest one counts, so a
+  second stop can be shorter.
+- keep.json `{"time_s": number or null, "seq", "at"}`, typed on the machine: valid until limits.json has a
+  `seq` larger than this one.
+- Warning: `spec.warn_s` before the limit, processes with a handler for `spec.warn_signal` get it. If the
+  run then exits with 0, with 128 + signal or by this signal, the reason is `limit_time`.
+"""
 
 from __future__ import annotations
 

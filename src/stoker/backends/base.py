@@ -16,8 +16,15 @@ from stoker.hosts.base import Progress, Stream, silent
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """State of a run as its machine reports it now; docs/reference/contracts.md lists the phases. Unknown
-    fields are None."""
+    """State of a run as its machine reports it now. Unknown fields are None.
+
+    The phases:
+    - absent: no folder · staged: no attempt · claimed: the command does not run yet · running · stopping
+    - ended: there is an exit.json, and no restart is planned
+    - waiting: there is an exit.json, and the agent will start the next attempt
+    - abandoned: no exit.json, or a planned restart, and no caretaker runs
+    - unseen: the reader cannot know whether the caretakers run
+    """
 
     id: str
     phase: str  # absent | staged | claimed | running | stopping | ended | waiting | abandoned | unseen
@@ -212,8 +219,8 @@ class Backend(ABC):
 
     @abstractmethod
     def attach(self, run_id: str, attempt: int, out: int = 0, err: int = 0, input: bool = True) -> Stream:
-        """Open the framed duplex stream of docs/reference/contracts.md from these byte offsets; it ends
-        after the exit frame."""
+        """Open the framed duplex stream of agent/door.py from these byte offsets; it ends after the exit
+        frame."""
 
     @abstractmethod
     def read(  # noqa: PLR0917
@@ -235,8 +242,8 @@ class Backend(ABC):
 
     @abstractmethod
     def send(self, run_id: str, wanted: Sequence[tuple[str, int]]) -> Stream:
-        """Stream files of the run's copy, each from an offset, as frames (docs/reference/contracts.md);
-        ends after the last file."""
+        """Stream files of the run's copy, each from an offset, as frames (agent/following.py); ends
+        after the last file."""
 
     @abstractmethod
     def enter(self, run_id: str) -> list[str]:

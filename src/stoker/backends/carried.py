@@ -1,4 +1,8 @@
-"""The agent as it travels: one folder, named after its content."""
+"""The agent as it travels: one folder, named after its content.
+
+Each version is copied once, to ROOT/agent/agent-<hash>/, where Python keeps its compiled code. A folder
+that lacks a file is replaced. Several versions may be there: a run keeps the version with which it began.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""Named places where a test may kill this process, to stand between two steps of the real program."""
+"""Named places where a test may kill this process, to stand between two steps of the real program.
+
+The names, by process. Without STOKER_CRASH_AT, a point costs one look-up.
+- server: `submit.spooled submit.committed stage.before stage.after start.before start.after apply.before
+  apply.after stop.before stop.after migrate.middle`
+- agent (words.crash_point): `claimed spawned status_written ladder_done before_exit exit_written
+  restart_claimed`
+- Engine, in a script: `checkpoint-tensors checkpoint-state checkpoint-manifest checkpoint-replaced
+  checkpoint-renamed checkpoint-latest`
+"""
 
 from __future__ import annotations
 

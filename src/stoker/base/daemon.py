@@ -46,7 +46,10 @@ def server_environment(environ: Mapping[str, str], where: Home) -> dict[str, str
     """Variables of `environ` that the server needs, plus the mark of a daemon. It contains no secrets of the
     shell that started the server.
     Runs get the environment of their own client. PYTHONPATH keeps only the folders of Stoker's own
-    packages."""
+    packages.
+
+    It has no STOKER_RUN*, and STOKER_DAEMON=<path of the server's lock>.
+    """
     kept = {name: value for name, value in environ.items() if name in _KEPT or name.startswith("LC_")}
     kept[DAEMON_MARK] = str(where.lock)  # its record: the lock tells pid and start time
     kept["STOKER_HOME"] = str(where.path)

@@ -215,7 +215,12 @@ def known_reason(told: object) -> str:
 
 
 def sentence(reason: str, evidence: dict) -> str:
-    """The sentence for a reason, with the fields of its evidence; a missing field reads "unknown"."""
+    """The sentence for a reason, with the fields of its evidence; a missing field reads "unknown".
+
+    Of the evidence it uses `code`, `signal_name`, `limit`, `detail` and `exception` (`{"type", "message",
+    "file", "line", "rank"?}`); without an exception, the last meaningful line of `tail`. Others are
+    optional: `oom_kill_before`, `oom_kill_after`, `disk_free_bytes`, `inodes_free`, `path`.
+    """
     known = REASONS.get(reason)
     if known is None:
         return f"Ended for a reason that this version does not know ({reason})."

@@ -1,4 +1,9 @@
-"""The hooks as they travel: one folder, named after its content, that stands in a run's PYTHONPATH."""
+"""The hooks as they travel: one folder, named after its content, that stands in a run's PYTHONPATH.
+
+The folder is ROOT/agent/hooks-importlib_bootstrap-<hash>/ with `sitecustomize.py` (of inside/entry/) and
+the package `stoker_hooks`. Python skips files with `importlib` and `_bootstrap` in their path when it looks
+for the line that warns or logs. So the hooks never are that line.
+"""
 
 from __future__ import annotations
 

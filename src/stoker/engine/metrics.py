@@ -1,5 +1,7 @@
 """`engine.log`: write numbers to metrics.jsonl, one JSON object per line, without waiting for the device.
 After a kill, no line is missing or repeated.
+
+A line: `{"step", "epoch", "at", NAME: value, ...}`.
 """
 
 from __future__ import annotations

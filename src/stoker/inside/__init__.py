@@ -6,6 +6,19 @@ what all may use) · clock (where the time of a step goes) · numbers (what the 
 the tuner found, applied) · measure (the tuner's part in the script) · rehearse (a script for GPUs tried on a
 CPU) · resume (exact resume). The files beside the rooms serve several of them:
 paths, looks, wrote, scratch, copied, unseen. None imports anything of Stoker outside this folder.
+
+In the script the package is named `stoker_hooks` (base/vendor.py). It uses torch and numpy only after the
+script itself has imported them.
+
+The environment that switches it on (the agent sets it; tests do so directly):
+- STOKER_HOOKS: folder of this attempt's records
+- STOKER_RESUME=auto or off · STOKER_RESUME_DIR: RUN_DIR/resume (0700), one for all attempts ·
+  STOKER_ATTEMPT
+- STOKER_AUDIT=on (a run with --audit) or child (a process of an audit)
+- STOKER_IMAGE_EVERY=auto, 20s or 50steps · PYTHONHASHSEED: with exact resume, if the user set none; the
+  same for all attempts
+- STOKER_SETTINGS: file of settings · STOKER_TUNE: room of a trial · STOKER_CLOCK=off or steps
+- STOKER_REHEARSE=N: a rehearsal; exact resume and the clock are off
 """
 
 from __future__ import annotations

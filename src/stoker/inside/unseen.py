@@ -6,6 +6,8 @@ Whoever looks at the exception then (the interpreter, `sys.exc_info`, logging, p
 Python does not have. So each function is compiled as if it stood in a `try`,
 whose handler takes the frame out
 again: a bare `raise` adds none. That costs nothing unless an exception passes.
+
+Not with STOKER_RESUME_DEBUG. The byte code stands beside Python's own, as `*.unseen.pyc`.
 """
 
 from __future__ import annotations

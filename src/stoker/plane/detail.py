@@ -78,7 +78,11 @@ def detail(
     beside: list[tuple[str, str, float, float]],
 ) -> dict:
     """The fields that `show` adds; empty if the machine cannot be reached. `folder`: the answer to
-    `questions`."""
+    `questions`.
+
+    `resume` is state.json with its sentences (see `_resume`), `training` of steps.summary, `rehearsal` the
+    rehearsal.json of the last attempt or null.
+    """
     seen, last = folder.seen, f"{rundir.ATTEMPTS}/{begun(run)}"
     lines, processes = (
         folder.lines(f"{last}/{rundir.STEPS}"),
@@ -151,7 +155,16 @@ def refuse_edited(run: Run, target: Target | None, typed: str) -> None:
 
 
 def _resume(run: Run, folder: RunFolder, attempts: list[dict], now: float) -> dict | None:
-    """`now` by the clock of its machine."""
+    """`now` by the clock of its machine.
+
+    `state` is "image taken, not yet checked" instead of "resumable" until an audit was bit-exact; then
+    `checked` is true. Added to state.json: `sentence` (the status in a line) · `came_back` · `began_anew`
+    (why a later attempt began from the start) · `not_taken` [str] · `log` [[attempt, bytes]], the pieces of
+    one log · `edited` [path]: files of the script that have changed since the image · `way_back`: forecast
+    of a resume · `dear`: alternatives if that is more than 10 % of the training that it saves, else null ·
+    `starts_again`: programs that set-up starts again · `audits`, and with `--audit` `audited` (the list of
+    audits.json).
+    """
     state = folder.json(resume.STATE)
     if state is None:
         return None
@@ -248,7 +261,12 @@ def _attempt(folder: RunFolder, number: int, seen: Observation | None, ahead_s: 
 def _files(
     run: Run, target: Target, folder: RunFolder, beside: Sequence[tuple[str, str, float, float]]
 ) -> list[dict]:
-    """New and changed files since it first began. `beside`: as of `Queries.beside`."""
+    """New and changed files since it first began. `beside`: as of `Queries.beside`.
+
+    `[{"path", "bytes", "change": "new" or "changed", "uncertain", "place": "here", "outputs", "there", or
+    null on this machine}]`. Files that only other runs were seen to write are left out; `uncertain`: see
+    own_files.tell_apart.
+    """
     if run.created_at == 0 or not begun(run):
         return []
     others = [own_files.Beside(begun, over) for _, _, begun, over in (() if run.spec.copy else beside)]

@@ -1,5 +1,10 @@
 """Finding a run by what was typed, and the run object of it: what the verbs of service.py share.
-Changes nothing."""
+Changes nothing.
+
+`ref` is an id, a unique prefix of an id, or a name. A name wins over a prefix. The name `train` means the
+newest run of train, train-2, ...: for `stop`, the newest that has not ended; `rm` refuses a name that means
+several runs.
+"""
 
 from __future__ import annotations
 

@@ -95,7 +95,12 @@ def nothing_missing(row: dict) -> bool:
 
 def told(run: Run, row: dict, kept_in: str, typed: str) -> dict | None:
     """`outputs` of the run object; None if the run's files are not copied automatically, or if it has
-    none."""
+    none.
+
+    `{"state": "running", "coming", "late" (a try failed: `why`) or "settled", "folder", "files", "bytes",
+    "kept_in", "why", "at", "kept", "left" and "failed": each {"count", "bytes", "paths"}, "lines":
+    [sentence]}`.
+    """
     if not owed(run) or not (row or not run.state.final):
         return None
     state = "running" if not run.state.final else "settled"

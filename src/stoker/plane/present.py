@@ -1,4 +1,15 @@
-"""The run object: what `--json` prints, what the sentence says and what to type next. Pure."""
+"""The run object: what `--json` prints, what the sentence says and what to type next. Pure.
+
+Besides what its names say (times are ISO 8601 UTC):
+- `reason` and `started_at` are null until the run has one, or its start is confirmed. `attempts` counts
+  those that have begun.
+- `folder`: the run folder; `workdir`: where the run works.
+- `unreachable`: `{"since", "next_at", "why"}` while the run's machine does not answer, else null. `state`
+  then stays.
+- `ref`: what to type for the run: its name, or its id if the name means a newer run.
+- `purpose`: "rehearsal", "verification" or null. `outputs`: see homecoming.told.
+- Lists and `top` add `progress`, `show` adds the fields of detail.detail.
+"""
 
 from __future__ import annotations
 

@@ -127,7 +127,11 @@ class Service(Finding):
         dry_run: bool = False,
     ) -> dict:
         """Submit a run, or with `dry_run` return what it would send. "continue" returns the unfinished run
-        of that name if it is the same run."""
+        of that name if it is the same run.
+
+        `on_name_taken`: "refuse" or "continue". The answer has `continued` ("again", "active") if no run
+        was made.
+        """
         if on_name_taken not in ("refuse", "continue"):
             raise InvalidSpec(f"on_name_taken must be 'refuse' or 'continue', not '{on_name_taken}'.")
         asked, wanted = read_spec(spec), read_limits(limits)
@@ -144,7 +148,10 @@ class Service(Finding):
         return self._one(run)
 
     def run(self, ref: str, active: bool = False) -> dict:
-        """The run object. `active`: among runs of the same name, the newest that has not ended."""
+        """The run object. `active`: among runs of the same name, the newest that has not ended.
+
+        `same_name`: number of runs that `ref` may mean.
+        """
         run = self._find(ref, active=active)
         return {**self._one(run), "same_name": self._same_name(ref, run)}
 
@@ -178,7 +185,10 @@ class Service(Finding):
 
     def start(self, ref: str, edited: bool = False) -> dict:
         """Start a new attempt of an ended run. For a run that waits for another run: stop waiting.
-        `edited`: also if its script was edited, so that it restarts from scratch."""
+        `edited`: also if its script was edited, so that it restarts from scratch.
+
+        Without it, such a start raises StateError (409).
+        """
         run = self._find(ref)
         if run.state.final and not edited:
             detail.refuse_edited(run, self._target(run), self._typed(run))
@@ -238,7 +248,10 @@ class Service(Finding):
 
     def rm(self, ref: str, force: bool = False) -> dict:
         """Delete an ended run with its folder; with `force`, end an active run first. If its machine does
-        not answer, `force` removes the run from this machine, and `left` says what may remain there."""
+        not answer, `force` removes the run from this machine, and `left` says what may remain there.
+
+        Returns after folder and row are deleted.
+        """
         run = self._find(ref)
         if self._same_name(ref, run) > 1:
             raise InvalidSpec(f"Several runs have the name '{ref}'; none was deleted.",
@@ -361,7 +374,11 @@ class Service(Finding):
 
     def gc(self, dry_run: bool, older_s: float | None = None) -> dict:
         """Disk space in bytes and inodes of ended runs; without `dry_run`, deletes those that are not
-        pinned."""
+        pinned.
+
+        `{"runs": [run, with bytes and inodes], "bytes", "inodes", "removed": [id]}`; the default age is 7
+        days.
+        """
         age = GC_AGE_S if older_s is None else older_s
         with self._store.read() as q:
             old = q.ended_before(time.time() - age)
@@ -460,7 +477,10 @@ class Service(Finding):
     ) -> Pieces:
         """Bytes of a log ("out", "err", "both" as one text): from `offset`, the last `tail` lines, or since a
         time (Unix seconds).
-        With `follow`, waits for the attempt to begin and ends with it. Another thread may call `close`."""
+        With `follow`, waits for the attempt to begin and ends with it. Another thread may call `close`.
+
+        Without `follow`, a run that has not begun raises StateError.
+        """
         if stream not in ("out", "err", "both"):
             raise InvalidSpec(f"There is no stream '{stream}'.", hint="Use out, err or both.")
         named = self._find(ref)
@@ -505,7 +525,11 @@ class Service(Finding):
         self, ref: str, attempt: int | None = None, out: int = 0, err: int = 0, input: bool = True
     ) -> Stream:
         """The framed stream of an attempt (by default the newest). Raises StateError if there is no
-        attempt."""
+        attempt.
+
+        Opens the stream of the backend at once. The server waits for the attempt, and the client follows a
+        restart to the next one.
+        """
         run = self._find(ref)
         number = self._attempt(run, attempt)
         return self._known_target(run).backend.attach(run.id, number, out, err, input)

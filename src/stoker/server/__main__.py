@@ -3,6 +3,8 @@ A second one for the same folder leaves at once.
 
 It says one JSON line on stdout: {"ready": PID}, {"held":
 true} (another one serves), or the error that kept it from starting.
+
+If another server holds the lock, it exits with 0; with `--wait`, it waits for the lock.
 """
 
 from __future__ import annotations

@@ -1,5 +1,14 @@
 """The routes. Each reads its arguments, calls one verb of the Service and gives its answer;
-nothing is decided here."""
+nothing is decided here.
+
+One method of Service, one route; the client has the same methods, and one contract suite tests both.
+- Bytes that are not UTF-8 in the environment, argv and paths are Python's surrogate escapes in ASCII JSON;
+  `stdin` is base64.
+- `GET /v1/server` has at least `version pid started_at home`. `POST /v1/server/stop` with `{"pid": N}` ends
+  only that server.
+- `GET /v1/events`: server-sent events, of Service.events. Logs and `pull` are sent in pieces as they come.
+- `/v1/runs/{ref}/attach` is a WebSocket (relay.py) with `attempt`, `out`, `err` and `input` in its query.
+"""
 
 from __future__ import annotations
 

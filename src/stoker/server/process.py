@@ -1,5 +1,12 @@
 """The server as a process: one of them a state folder, detached, behind a private socket, gone when its
-folder is gone."""
+folder is gone.
+
+- The lock is a file with `{"server": {"pid", "start"}}`, held until the process ends.
+- The socket is Home.socket, mode 0600.
+- The server has its own session, and its cwd is the state folder. It ends if folder, lock or socket was
+  deleted or replaced.
+- SIGTERM and `shutdown` end the server; every run continues.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The attach relay: one WebSocket of a client, one stream of a back end, frames both ways,
 nobody faster than the other side.
 
-Binary messages are frames of docs/reference/contracts.md section 1 (kind byte, payload).
+Binary messages are the frames of agent/door.py (kind byte, payload).
 Text messages come from the server only:
 `{"state": run}` first and at each change until the attempt exists, `{"error":
 ...}` before it gives up, `{}` to find out whether the client lives.

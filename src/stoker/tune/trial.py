@@ -3,6 +3,11 @@ begun, watched, ended, and what came of it.
 
 A trial that fails, hangs or dies is a fact about it, never an error of ours.
 Nothing here knows what is measured.
+
+The command runs unchanged in the user's folder, without the server, with the hooks first in PYTHONPATH. It
+has its own session, its own *room* (a folder of mode 0700 with order.json), stdin of /dev/null, output into
+the room, STOKER_HOOKS=<room>/hooks, STOKER_TUNE=<room>, STOKER_RESUME=off. Files that the script writes go
+to <room>/outside, and are read from there (inside/scratch.py). It is ended by killing its process group.
 """
 
 from __future__ import annotations

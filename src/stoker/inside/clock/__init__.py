@@ -4,6 +4,11 @@ every training makes.
 `install()` is all that the outside calls. marks.py: the calls, and what the time between them is;
 timed.py, logs.py: what saves, prints and logs; passes.py, made.py: loaders, and who trains at all;
 device.py: the same on a GPU, without waiting for it; book.py: steps.jsonl.
+
+It is installed as torch is imported, before exact resume puts its hooks around the marks: a ghost never
+comes to them. A process that was forked has it only if it makes an optimizer. If it fails, it says so in
+processes.jsonl and measures no more. Calls of modules: all in the first three steps, then those of classes
+that the script calls itself.
 """
 
 from __future__ import annotations

@@ -1,5 +1,19 @@
 """steps.jsonl: a line each second with what the time went to, and how a process ended.
-Files, not arithmetic; none of it in a step."""
+Files, not arithmetic; none of it in a step.
+
+A line (O_APPEND, one write, all ranks): `{"at", "pid", "rank", "step" (so far), "steps" (in this line),
+"s", "ms": {kind: ms}, "batches", "samples" (of trained loaders), "p50_ms", "p90_ms", "p99_ms", "max_ms",
+"batch", "of"?, "done"? (part of the training), "epochs"?: [{"loader", "s", "batches", "step"}], "gpu_ms"?:
+{"gap", "transfer", "forward", "backward", "optimizer"}, "gpu_dropped"?, "each"?: [[step, us of each kind,
+in the order of marks.KINDS]]}`.
+- `ms` adds up to `s`; kinds that did not occur are left out.
+- The first step has a line of its own, with `"first": true` and `setup_s`.
+- The pauses grow with the run: a line each second, then each 10 s, then each 60 s.
+
+At its end a process adds to processes.jsonl: `{"ended": steps, "optimizers", "loaders", "batches",
+"evaluated", "backward"}`; the last three are complete only if no step was made. plane/steps.py reads it
+all.
+"""
 
 from __future__ import annotations
 

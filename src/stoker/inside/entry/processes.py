@@ -41,7 +41,17 @@ def role(words: list[str]) -> str:
 
 
 def record(**said: object) -> None:
-    """One line about this process in this attempt's folder; what cannot be written is not worth a word."""
+    """One line about this process in this attempt's folder; what cannot be written is not worth a word.
+
+    A line of processes.jsonl has `pid` and `at`, and one of these:
+    - `role`, `argv`, `python`: at the start of the process
+    - `torch`, `after_s`, `why`?: torch was imported; `why` exact resume cannot work there
+    - `other`: TensorFlow or JAX was imported, which is not measured
+    - `handles_term` · `stacks` {"signal", "fd", "path"} · `uncaught`, `rank` (handlers, stacks, uncaught)
+    - `settings` {"applied", "left"} (settings/told.py) · `clock`, `progress`, `numbers`, `probe`: why that
+      part stopped
+    - `ended` and counts, by a process that made an optimizer or a loader (clock/book.py)
+    """
     said = {"pid": os.getpid(), "at": time.time(), **said}
     line = "{" + ", ".join(f"{_text(name)}: {_json(value)}" for name, value in said.items()) + "}\n"
     try:

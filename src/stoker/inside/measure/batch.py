@@ -5,6 +5,10 @@ Which size comes next is said from outside, in the room's file `sizes`.
 The loader's batches come from another loader over the same data.
 After a size the epoch is cut short, so that the evaluation behind it has its turn.
 This process was started for this alone, and may be killed at any moment: every line is written at once.
+
+The order has `batch`: `{"size" (0: the script's), "cap_bytes"}`. Lines of batch.jsonl: `{"size", "began",
+"own", "samples", "optimizer", "lr"}` · `{"size", "ms", "peak", "accumulated", "varied"}` · `{"size",
+"evaluated": peak}` · `{"size"}` with `oom`, `failed`, `data` or `warm` · `{"asked"}` · `{"cap"}`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,10 @@ With `try`: each of a few real batches is computed again and again, without the 
 same weights, buffers and random state; no step of an optimizer changes anything meanwhile. Without:
 the training runs, and the loss of each step is noted before it was trained on.
 In both, the loss is the root of backward.
+
+gradients.jsonl, of each of four batches: `{"unit", "same", "cosine", "null" (twice without), "finite",
+"loss", "loss_with", "norm", "norm_with"}`. losses.jsonl: `{"step", "loss", "finite", "samples"}`; `odd` in
+the facts: why the loss cannot be used.
 """
 
 from __future__ import annotations

@@ -1,5 +1,34 @@
 """What this trial was started for, who takes the order, and what is told at its end:
-facts.json, written once and whole."""
+facts.json, written once and whole.
+
+order.json: `{"mode": "probe", "trial", "guard" or "batch", "seconds", "steps" (0: no limit), "seed" (added
+to each seed that the script sets; null: as it is), "settings", "try": [knob], "network" (false: after the
+import of torch a request other than GET or HEAD, and any other connection that leaves the machine, is
+blocked; the trial says so and ends, `error.type` "network"), "pool": N}`. A file `enough` in the room asks
+for the facts so far. The first process that makes an optimizer step has the order (`taken`: its pid);
+others run without measurement. If several processes train, the facts have `ranks`, and the measurement
+ends.
+
+facts.json; what was not measured is missing, not 0:
+- `{"version": 1, "ended": "enough", "script" or "error", "python", "torch", "cuda", "cores", "threads",
+  "setup_s", "first_step_s", "steps_seen", "ranks"?, "shapes", "faults": [errors of the hooks]}`
+- `loaders`: `[{"id", "train", "workers", "prefetch", "persistent", "pin", "batch_size", "drop_last", "len",
+  "passes", "pass_steps", "start_s", "sampler", "labels_sorted", "own_iter", "framework", "rebuilt",
+  "signature", "collate", "dataset": {"type", "len", "iterable", "getitems", "transforms", "changed"},
+  "replay": true or why not, "duplicates", "proof": {feed: sentence or true}}]`
+- `windows`: windows.py · `samples`: samples.py · `stacks`: stacks.py
+- `alone`: `[{"workers", "rate", "start_s"}]` · `batch`: `{"size", "bytes", "padding", "dim"}`
+- `model`: `{"tensors", "params", "dtype", "device", "type", "conv2d", "channels_last", "parallel",
+  "compiled"}` · `optimizers`: `[{"type", "tensors", "fused", "foreach", "lr"}]`
+- `flags`: `{"anomaly", "retain_graph", "zero_fill", "accumulation", "autocast", "deterministic",
+  "distributed", "turns" (of optimizers)}`
+- `memory`: `[[step, resident bytes]]` · `growth`: `{"backward": slope per step}`
+- `side_effects`: `{"network", "outside", "stdin"}` · `left`: phase -> why not tried · `failed`: phase ->
+  the script's error in it
+- `error`: `{"type" ("stdin": the script asked for input), "message", "file", "line"}`
+
+progress.jsonl, as it goes: `{"at", "phase", "steps", "text"}`.
+"""
 
 from __future__ import annotations
 

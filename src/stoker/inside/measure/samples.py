@@ -1,6 +1,11 @@
 """The data by itself: single samples, their collate, two processes at once.
 All in forked children, so that no file position, cache or random stream of the script moves;
-the script's training stands still meanwhile."""
+the script's training stands still meanwhile.
+
+`samples`: `{"n", "cpu_s", "wait_s" (sums over all n, without waits for a core), "p50_s", "p90_s", "max_s",
+"bytes", "collate_s", "same" (the same index twice gives the same), "again_s", "beside_s" (of each
+process, if two read at once), "apart": false if two processes disturb each other}`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,11 @@
 """Where the training's time goes, line by line:
 a thread looks at the stack of the one that trains, and weighs each look by the time since the last.
-It runs only in windows that are marked so, and no time is taken from those."""
+It runs only in windows that are marked so, and no time is taken from those.
+
+`stacks`: `{"n", "steps_s", "lines": [{"file", "line", "call", "kind", "share", "path"}]}`. `call`: the
+outermost call that leaves the script's files (calls.py). `share`: of the training's time; a look counts for
+one line. `path`: `[[file, line]]`, the script's frames down to it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 """A trial: the end of each step goes into steps.bin, how much evaluation lay before one into pauses.bin, and
-nothing else is done to the script. May be stopped and continued at any time."""
+nothing else is done to the script. May be stopped and continued at any time.
+
+steps.bin: CLOCK_MONOTONIC in ns, a u64 for each step. pauses.bin: for each step behind an evaluation, its
+end and how long the evaluation took, two u64 in ns.
+"""
 
 from __future__ import annotations
 

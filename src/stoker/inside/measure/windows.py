@@ -1,5 +1,16 @@
 """One window of the training: some steps, timed, with the clock's split and who had the processors.
-All between the ends of two steps."""
+All between the ends of two steps.
+
+A window: `{"phase", "block", "steps", "samples", "wall_s", "cpu_s", "children_cpu_s", "stolen_s" (ready,
+and others had the core), "ms": {kind: ms of the clock}, "step_ms": [...]}`.
+- Phases: R0 the unchanged script · R1 batches from memory · R2 batches from the device · R4 batches from
+  memory while the loader works · workers=N, threads=N, bf16, channels_last, fused, batched, cache,
+  anomaly=off. Each alternates with R0 in the order A B B A; R2 and batch=2x alternate with R1. Windows of
+  one `block` belong together.
+- `steps` and `wall_s` are without evaluation, which is `evaluation_s`.
+- `sampled`: stacks were sampled, its times do not count. `cut`: the script ended in this window.
+- `busy_s` and `foreign_cpu_s` are of the whole machine. `wait_s`: ready, but without a core.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,11 @@ BEAT_S. Before an image, and before this process ends or becomes another program
 In a ghost phase nothing is written: the life before has done that.
 The tail of a resume writes its steps once more, with equal values;
 of two lives the reader takes the later one.
+
+Lines of hooks/numbers.jsonl: `{"begin", "pid", "rank"?}` of each process, then at each call `{"step", "at",
+"from", "pid", "axis", "folder"?, "values": {NAME: value}}`.
+
+Parameters are a line `{"at", "from", "pid", "parameters"}`; a picture is a line that names its file.
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
 """The conductor of a rehearsal: starts the ranks, listens to what they tell, sees who waits for whom, ends
-them and reports."""
+them and reports.
+
+It is the first hooked process, and never runs the script itself. Each process appends to <pid>.jsonl in the
+folder STOKER_REHEARSE_ROOM. At the end the conductor writes rehearsal.json to the folder of STOKER_HOOKS.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,13 @@ core (the phases of a life, its log, how it ends) · world (files, clocks, progr
 what the script asks and does) · state (what the script can reach, and what changes of it) · compute (modules,
 autograd, optimizers) · data (loaders) · image (where one is taken, what it is, how it is put back) · audit
 (is a resume what the run was). What a room has to say upward it says through lists that it owns (`on_...`).
+
+Each part with state of its own has `save()`, whose result marshal can write (tensors and arrays go through
+the given store), and `load(state, store)`. They are called in the order loader, files, values. What a part
+does not support, it refuses with a sentence of core/words.py.
+
+STOKER_RESUME_DROP names parts of the state that a resume leaves out, to test the checks: `rng`,
+`optimizer`, `buffers`, `position`, `worker_rng`, `value`. `verify-resume --mutate` uses it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,17 @@
 `install()` is all that the outside calls. sites.py: which loader is meant; loaders.py:
 its workers and what feeds it; roots.py: which module the script calls, and its optimizers; knobs.py:
 what can be turned in the computation; told.py: what was applied, what not and why.
+
+The settings, in a file (STOKER_SETTINGS, from the spec) or in order.json: `{"version": 1, "loaders": {ID:
+{"workers", "prefetch", "persistent", "pin", "feed": "batched" or "cache", "signature"}}, "threads",
+"precision": "bf16" or "tf32", "channels_last", "fused", "compile", "cache_bytes", "shapes"
+(knobs.shapes()), "code"}`. What is left out stays as the script has it. ID: see sites.py.
+- A setting of a loader is applied only if `signature` (loaders.signature) fits, one of the computation if
+  `shapes` fits.
+- `precision` also needs `code`, the first 16 hex digits of the SHA-256 of the script's file.
+- A loader that the script makes again is changed only if all loaders of that line have the same settings
+  and signature.
+- Installed before the clock and before exact resume.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ batches read at once (batched.py) or samples that are kept (cache.py).
 The loader and its data set stay as they are, only the iterators that are made of it read another way.
 That is decided at the first of them, by a proof on a few items, looked at again with each, and now and then
 with a single sample; what fails is left at once, and that batch is read as the script reads it.
+
+The proof compares 64 items at the first batch, and is made again in each pass. In a race, `pool` N makes a
+cache read sample `i % N`, so that it is full at once.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """What was applied and what was left, and why:
-one line in processes.jsonl, written again when it changes. The newest counts."""
+one line in processes.jsonl, written again when it changes. The newest counts.
+
+`{"settings": {"applied": ["threads=2", "ID workers=2", ...], "left": {"threads" or "ID workers": why}}}`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Lets waiting runs in: capacity is handed out in the transaction that moves a run out of the queue, so
-nothing is given twice."""
+nothing is given twice.
+
+That transaction also gives a run its GPUs and slots (docs/how-to/queue.md).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """What happens next, as pure functions: `decide` for one run that was looked at.
 
 Nothing here reads a clock, a disk or a machine. States and reasons come from base/state.py.
+
+`absent`, `staged` and `abandoned` count only if they were seen after the reconciler's last action on that
+run.
 """
 
 from __future__ import annotations

@@ -3,6 +3,12 @@ load -> look -> decide -> act (repeatable) -> apply (if nobody was faster).
 
 One loop thread decides whose turn it is; a small pool of workers a target looks and acts;
 one watch stream a machine tells of changes. With nothing alive it sleeps without a time-out.
+
+A verb writes a wish (`wish`: run, stop or rm; `attempt`, `stop_asked`, `limits`) in one short transaction,
+wakes the reconciler, and returns.
+- The network is never used inside a transaction.
+- A run never fails because its machine does not answer.
+- STARTING is stored before the start is sent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,11 @@
 """Finds runs again from their folders when the database was lost:
 runs/*/ of this machine, the spool, and what lives on other machines.
 
-Deletes nothing."""
+Deletes nothing.
+
+A run that had not begun is recovered as failed (`start_failed`), and does not start until somebody starts
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
 """The spool: run folders on their way to a machine.
-Each appears whole or not at all, and stays until the machine has it."""
+Each appears whole or not at all, and stays until the machine has it.
+
+`submit` first writes the whole folder (spec.json, limits.json, env 0600, stdin, code/, work/), then commits
+the row, then wakes the reconciler. The folder goes only when its content is on the machine.
+"""
 
 from __future__ import annotations
 

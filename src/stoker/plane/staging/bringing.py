@@ -5,6 +5,11 @@ A thread for each machine that has runs whose files are to come.
 A try that fails is made again, with growing pauses, also by the next
 server: the store says whose files are owed. Only files are read on the machine; what a run does there is
     the reconciler's.
+
+While a run is active, the files of `spec.pull` (patterns) come; at its end, all, up to
+`spec.pull_limit_bytes`. The transaction that ends a run writes a row `home/ID` into `meta`: files are owed.
+The pauses between tries are at most 10 min. A `pull` that a user types first stops the copying of that
+run's files.
 """
 
 from __future__ import annotations
@@ -322,7 +327,11 @@ class _GaveWay(Exception):
 class Pulling:
     """Progress of `stoker pull`, as lines of JSON: `{"to"}` first, `{"path", "came", "whole"}` from time
     to time, `{"file"}` with the result for each file, `{"done"}` or `{"error"}` at the end. Another thread
-    may call `close`; a later pull then continues."""
+    may call `close`; a later pull then continues.
+
+    First `{"to", "outputs"}`, at the end `{"done", "cut"}`. `file` is `{"path", "bytes", "change",
+    "result": "brought", "here", "kept" or "failed", "at" or "why"}`.
+    """
 
     def __init__(self, bringer: Bringer, run: Run, target: Target, patterns: Sequence[str]) -> None:
         self._bringer, self._run, self._target, self._patterns = bringer, run, target, patterns

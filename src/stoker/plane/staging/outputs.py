@@ -3,6 +3,12 @@ what they may replace, and how each comes whole or not at all.
 
 Lists, names and sizes come from another machine: nothing of them is trusted.
 What was sent there is known from a record here.
+
+- A file in the user's folder is replaced only if it has the size and time that were sent to the run, or if
+  its content (SHA-256) was sent, or is in pulled.jsonl. All others go to runs/ID/outputs.
+- A file is first written in runs/ID/partial, then checked, synced and renamed.
+- What was sent is read from runs/ID/manifest.json on this machine, never from the other one.
+- A path that contains `..`, leads through a link, or has a name such as `.git` is refused.
 """
 
 from __future__ import annotations

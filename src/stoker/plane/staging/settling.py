@@ -4,6 +4,9 @@ written down in the background, compared after a power cut.
 A copy that is not written down yet has a list beside it.
 Who starts a run that still has one, and finds that the machine was started anew since, compares the copy with
 it and takes what was torn from the original once more.
+
+The list is code/copy.list: boot id, and every path with size and time. It is on disk before the row of the
+run is. If the original is gone or has changed, the run fails (`start_failed`).
 """
 
 from __future__ import annotations

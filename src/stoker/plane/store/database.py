@@ -2,6 +2,10 @@
 and hands out short transactions.
 
 The queries are in queries.py, the tables in tables.py. Nothing here touches a machine or a run folder.
+
+Only the setup of SQLAlchemy's engine may use SQL of SQLite's own. Opening checks the version by one query,
+and imports alembic only for a migration. A damaged or foreign file is renamed, and the plane recovers the
+runs (control/recovery.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """The tables of the store. `migrations/` leads an older database here; a test compares the two.
 
 Only types that SQLite and PostgreSQL share: text, integer, double, and JSON kept as text.
+
+`runs` (columns for queries, JSON text for the rest; `version` for optimistic locking) · `waits` (which run
+waits for which) · `events` · `meta`.
 """
 
 from __future__ import annotations

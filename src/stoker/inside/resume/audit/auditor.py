@@ -6,6 +6,10 @@ and there its whole state is compared with that one.
 the log is the run's, and is only read. It never records:
 the log holds more than the way to its goal, so it is in its tail until it ends.
 How it ended stands in `verdict.json`, whole or not at all.
+
+verdict.json: `{"verdict": "bit-exact", "different" or "not audited", "why", "values_equal", "seconds",
+"at"}`. Before "different", it writes resume/refused with the reason; the run then uses no image.
+`phases.audit` is the run's resume folder, `phases.goal` the place of the next image.
 """
 
 from __future__ import annotations

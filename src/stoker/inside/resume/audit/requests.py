@@ -4,6 +4,10 @@ now and then a child of the agent's shall live the time between two images once 
 The order is a *room*, `audit/<n>/` in the resume folder:
 links to image n, to the one before it and to what a life is begun with, and `order.json`, which comes last.
 The child is auditor.py; the agent tells in `audits.json` what came of it, and removes the room.
+
+An audit is asked for after the 2nd, 4th, 8th, ... image of a life, if there is no room. order.json:
+`{"image", "from", "step", "from_step", "pid", "attempt", "cwd", "limit_s"}`. Once a second `look` sees
+whether an audit has refused the images.
 """
 
 from __future__ import annotations

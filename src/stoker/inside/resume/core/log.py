@@ -268,7 +268,10 @@ class Log:
         self._reader = None
 
     def flush(self, sync: bool = False) -> None:
-        """Everything put so far survives the death of this process; with `sync`, that of the machine."""
+        """Everything put so far survives the death of this process; with `sync`, that of the machine.
+
+        Called every 20 ms, less often where writing is slow, and before the script writes to a file.
+        """
         writer = self._writer
         if writer is None:
             return
@@ -309,7 +312,10 @@ class Log:
 
     def tail(self, events: int) -> int:
         """How many recorded events with a value stand behind the first `events` of them:
-        what the tail check will look at."""
+        what the tail check will look at.
+
+        The log is never cut at an image.
+        """
         self._scanned = self._scanned or log_file.Reader(self.path)
         return self._scanned.values_behind(events)
 

@@ -2,6 +2,9 @@
 
 Nothing here raises into the user's code. What is written:
 `state.json` in the resume folder, a file `bad` in an image's folder.
+
+By phase: `refuse` RECORD, SETUP · `diverged` GHOST, TAIL · `broke` is `refuse` in RECORD, `diverged` in
+GHOST and TAIL.
 """
 
 from __future__ import annotations
@@ -200,7 +203,24 @@ def state() -> dict:
 
 def write_state(**fields: object) -> None:
     """Merge into `state.json`, whole or not at all; from any thread.
-    That recording has ended, and why, is said whatever `fields` say."""
+    That recording has ended, and why, is said whatever `fields` say.
+
+    `{"state": "recording", "resumable", "not resumable" or "off", "reason", "step", "image",
+    "points_passed": {reason: n}, "log_bytes", "resumed", "tried": [{"image", "why"}], "lives",
+    "not_audited"?: why, "not_given_back"?: {"attempt", "files"}, "given_back"?: [{"attempt", "aside"}],
+    "again"?: [{"what", "where"}]}`, each null where there is none.
+    - `image`: `{"n", "step", "at", "bytes", "stall_s", "every_s" or "every_steps", "cost", "back_s",
+      "setup_s", "trained_s"}`
+    - `resumed`: `{"attempt", "step", "seconds", "ghost_s", "lost_steps", "values_equal", "grade",
+      "put_back": [path], "out_bytes"}`
+    - `lives`: `[{"attempt", "from", "out_bytes", "err_bytes"}]`, one when a life begins its recording
+      (`from` 0) or has resumed: the attempt that made the image, and how long its logs were then. So the
+      logs of all attempts can be joined.
+    - "not resumable" with an image: the image cannot be used. "resumable" with a reason: recording has
+      ended, the image is good.
+
+    When an attempt ends as `exited`, the agent writes exit.json and then removes images and log.
+    """
     global _wanted
     if not phases.folder:
         return

@@ -1,6 +1,9 @@
 """Same path: whether the life that begins is the one that was recorded, as far as can be told before it has
 done anything: its code, its words, its data, its Python and torch, its machine.
 What is not understood at all stands in unsupported.py.
+
+Compared are the script, imported files of the user's, files that are read, versions, threads, machine,
+argv, and the environment variables that change results.
 """
 
 from __future__ import annotations

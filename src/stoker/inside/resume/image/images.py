@@ -3,6 +3,9 @@ copied at the point and written by a thread of its own.
 
 `take` at a point · `due` tells when the next one is wanted · `choose` finds the image that a new life goes to
 · `restore.py` puts it back.
+
+The last two images are kept. An image is used if it is whole, is not marked bad, and has a long enough
+tail. manifest.json also has the hash of each file of the script's code, which `stoker start` compares.
 """
 
 from __future__ import annotations

@@ -188,13 +188,21 @@ def test_a_terminated_client_ends_a_run_that_does_not_catch_it(ground: Ground):
     assert ground.runs()[0]["reason"] == "stopped_by_user"
 
 
-@pytest.mark.parametrize(("words", "turns"), [("run --new -- {} < /dev/null", 3), ("run --new -d -- {}", 3), ("run --new -- {}", 1)])
-def test_a_loop_over_a_list_goes_on_when_the_run_gets_nothing_to_read(ground: Ground, words: str, turns: int):
-    (ground.work / "list").write_text("0.1\n0.2\n0.3\n")
-    command = words.format("sh -c 'cat; echo $0' $lr")
-    subprocess.run(["bash", "-c", f"while read lr; do {shlex.quote(STOKER)} {command}; done < list"], cwd=ground.work, env=ground.env, check=True,
+@pytest.mark.parametrize(("words", "turns"), [
+    ("run --new -- sh -c 'cat; echo $0' $lr < /dev/null", 3), ("run --new -d -- sh -c 'cat; echo $0' $lr", 3), ("run --new -- sh -c 'cat; echo $0' $lr", 1),
+    ("run --new -- sh -c 'sleep 0.5; echo $0' $lr", 4), ("run --new -- true", 4), ("run --new -- sh -c 'read line; sleep 0.5' $lr", 2),
+])
+def test_a_run_in_a_loop_over_a_list_takes_from_it_what_it_reads(ground: Ground, words: str, turns: int):
+    (ground.work / "list").write_text("0.1\n0.2\n0.3\n" + ("0.4\n" if turns != 3 else ""))
+    subprocess.run(["bash", "-c", f"while read lr; do {shlex.quote(STOKER)} {words}; done < list"], cwd=ground.work, env=ground.env, check=True,
                    capture_output=True, timeout=60)
     assert len(ground.runs()) == turns
+
+
+def test_a_list_in_a_pipe_that_a_run_took_and_did_not_read_is_told(ground: Ground):
+    loop = f"printf '0.1\\n0.2\\n' | while read lr; do {shlex.quote(STOKER)} run --new -- sh -c 'sleep 0.5'; done"
+    told = subprocess.run(["bash", "-c", loop], cwd=ground.work, env=ground.env, check=True, capture_output=True, text=True, timeout=60).stderr
+    assert told == "stoker: stdin was read (4 B), but the run did not use it. In a shell loop, add < /dev/null to the command.\n"
 
 
 def test_ctrl_c_on_pipes_is_what_python_gets(place: Ground):

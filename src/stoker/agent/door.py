@@ -10,12 +10,14 @@ Frames of `attach` and of the holder's socket: kind (1 byte), length (4 bytes, b
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
 import signal
 import socket
 import struct
+import termios
 import time
 from abc import ABC, abstractmethod
 
@@ -37,6 +39,8 @@ class Door(ABC):
         self.on: dict = {}  # fd -> what to do when it is ready
         self.master = self.slave = self.feed_fd = -1
         self.feed = bytearray()
+        self.fed = 0  # bytes that were written into the pipe of the run's input
+        self.rest_fd = -1  # that pipe's reading end, once its writing end is closed
         self.feed_ends = False
         self.feed_retry = 0.0
         self.callers: dict[int, tuple] = {}
@@ -146,7 +150,6 @@ class Door(ABC):
         remember that a person sent them."""
         if self.slave < 0 or not (b"\x03" in data or b"\x1c" in data):
             return
-        import termios
         try:
             if termios.tcgetattr(self.slave)[3] & termios.ISIG:
                 self._interrupted(int(signal.SIGINT if b"\x03" in data else signal.SIGQUIT))
@@ -177,7 +180,9 @@ class Door(ABC):
         self.feed_retry = 0.0
         while self.feed and self.feed_fd >= 0:
             try:
-                del self.feed[:os.write(self.feed_fd, memoryview(self.feed)[:4096].tobytes())]
+                written = os.write(self.feed_fd, memoryview(self.feed)[:4096].tobytes())
+                del self.feed[:written]
+                self.fed += written
             except BlockingIOError:
                 break
             except OSError:  # nobody reads it any more
@@ -202,6 +207,27 @@ class Door(ABC):
         self.feed_retry = 0.0
         if self.feed_fd >= 0 and self.feed_fd != self.master:
             self._unwatch(self.feed_fd)
+            self.rest_fd = _reading_end(self.feed_fd)
             os.close(self.feed_fd)
         self.feed_fd = -1
         self._backpressure()
+
+    def _input_read(self) -> int | None:
+        """Bytes of input that the run has read from its pipe; None on a terminal, or if this is not known."""
+        fd = self.feed_fd if self.feed_fd >= 0 else self.rest_fd
+        if fd < 0 or self.slave >= 0:
+            return None
+        try:
+            left = fcntl.ioctl(fd, termios.FIONREAD, bytes(4))
+        except OSError:
+            return None
+        return self.fed - int(struct.unpack("i", left)[0])
+
+
+def _reading_end(pipe: int) -> int:
+    """A reading end of the pipe with this writing end: what is in the pipe can still be counted. -1 without
+    /proc."""
+    try:
+        return os.open(f"/proc/self/fd/{pipe}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return -1

@@ -113,7 +113,7 @@ def conclude(
 
     `ended_at` is `started_at` plus monotonic time, `used_s` the time of this attempt. `gaps`: `[{"bytes",
     "offset" or null, "log", "why"?}]`. `restart`: `{"attempt", "at"}` or null. `leftovers`: see
-    tree.leftovers.
+    tree.leftovers. `input_read`: bytes of input that the run read from a pipe, where this is known.
     """
     record = att.json(AGENT) or {}
     started = number(record.get("started_at"), time.time())
@@ -143,6 +143,8 @@ def conclude(
         "gaps": gaps or [],
         "restart": None,
     }
+    if status and "input_read" in status:
+        body["input_read"] = status["input_read"]
     try:
         found, evidence = explain(
             att, body, record, failed_start=failed_start, reason=reason, interrupt=interrupt

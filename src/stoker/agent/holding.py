@@ -129,6 +129,7 @@ class Holder(Door):
         for outlet in self.outlets:  # its last line is not kept waiting by the disk
             outlet.move()
         self.run_pid = 0
+        read = self._input_read()
         self._close_feed()
         used = mono - self.started_mono
         self.status = {
@@ -137,6 +138,8 @@ class Holder(Door):
             "ended_at": self.started_at + used,
             "used_s": used,
         }
+        if read is not None:
+            self.status["input_read"] = read
         if self.failure:
             self.status["start_failed"] = self.failure.decode("utf-8", "replace")
         try:

@@ -65,7 +65,8 @@ class Schedule:
         for name, (number, unit) in self._asked.items():
             if (unit == "epochs" and not steps_per_epoch) or (unit == "samples" and not samples_per_step):
                 raise InvalidSpec(
-                    f"The schedule's {name} is in {unit}, but the loader does not report their number.",
+                    f"The schedule's {name} is in {unit}, but the loader has no "
+                    f"{'length' if unit == 'epochs' else 'batch size'}, so it cannot be converted to steps.",
                     hint='Give it in steps, as "500step".',
                 )
             steps = {

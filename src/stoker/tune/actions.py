@@ -46,7 +46,9 @@ _ADVICE = {
     "padding": "Batch samples of similar length (a sampler by length), or pack them.",
     "replicas": "Use DistributedDataParallel, or one device.",
     "anomaly": "Turn set_detect_anomaly off.",
-    "memory_jump": "Find the largest batch with stoker tune --batch, which includes the optimizer's state.",
+    "memory_jump": (
+        "Find the largest batch that fits: stoker tune --batch. It also counts the optimizer's state."
+    ),
     "tiny_batch": "Try a larger batch. This changes the training: choose the learning rate again.",
     "threads": "Use as many threads as cores.",
     "too_many_workers": "Use fewer workers.",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from stoker.base.errors import EXIT_OWN_FAILURE, ServerError, StokerError, TargetError
 from stoker.base.rundir import ATTEMPTS, STEPS
 from stoker.base.state import State
+from stoker.base.units import format_size
 from stoker.cli import output
 from stoker.cli.options import Patience, exit_code, plane
 from stoker.cli.run import arrivals
@@ -77,6 +78,7 @@ class Follower:
         self._begun = False  # an attempt's stream has begun, and its exit was not seen yet
         self._rest = 0  # how often it was tried to fetch the rest of the log of a run that has ended
         self._exit: dict | None = None
+        self._input_read: int | None = None  # bytes of input that the run has read; None: not known
         self._patience = Patience(GIVE_UP_S, times=200)
 
     def follow(self) -> int:
@@ -96,6 +98,7 @@ class Follower:
         finally:
             self._keys.end()
             self._restore()
+        self._give_input_back()
         return self._code()
 
     def die_with_it(self) -> None:
@@ -243,6 +246,8 @@ class Follower:
             return True
         self._begun, self._rest, self._since = False, 0, time.monotonic()
         self._keys.pause()
+        # what an attempt did not read is lost to the next one
+        self._input_read = ended.get("input_read") if self.attempt == 1 else None
         again = ended.get("restart")
         while not again:
             self.run = plane().wait(self.run["id"], 20)
@@ -257,6 +262,18 @@ class Follower:
             self.attempt, self.out, self.err = again["attempt"], 0, 0
             self._cut.clear()
         return False
+
+    def _give_input_back(self) -> None:
+        """In a shell loop over a list, stdin is the list: what the run did not read is for the next
+        command."""
+        read, taken = self._input_read, self._keys.taken
+        if read is None or self.terminal is not None or taken <= read or self._keys.give_back(read):
+            return
+        if read == 0:
+            self._say(
+                f"stdin was read ({format_size(taken)}), but the run did not use it. In a shell loop, add "
+                "< /dev/null to the command."
+            )
 
     def _lost(self) -> None:
         """The server does not answer: wait a little, and leave the run alone if that lasts."""

@@ -11,6 +11,7 @@ import json
 import os
 import select
 import signal
+import stat
 import threading
 import time
 from collections import deque
@@ -88,6 +89,8 @@ class Keys:
         self._live = False  # an attempt runs: what is typed is for it
         self._tty = False
         self._ended = False  # stdin is at its end
+        self.taken = 0  # bytes that were read from stdin
+        self._file_at: int | None = None  # where stdin began, if it is a file
         self._left: Left | None = None
         self._stop = False
         self._ctrl_c: list[float] = []
@@ -108,6 +111,8 @@ class Keys:
         for number in (*HANDED_ON, signal.SIGHUP, signal.SIGTSTP, signal.SIGWINCH, signal.SIGCONT):
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._handlers[number] = signal.signal(number, lambda n, frame: self._wake(n))
+        if self._take_input and stat.S_ISREG(os.fstat(0).st_mode):
+            self._file_at = os.lseek(0, 0, os.SEEK_CUR)
         # reading in the background shall not stop us
         self._handlers[signal.SIGTTIN] = signal.signal(signal.SIGTTIN, signal.SIG_IGN)
         for thread in self._threads:
@@ -124,6 +129,14 @@ class Keys:
         for number, handler in self._handlers.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
         self._handlers.clear()
+
+    def give_back(self, read: int) -> bool:
+        """After `end`, for a run that has read so many bytes of input: leave the rest of a file to the next
+        reader of stdin, as a plain command would; True where this was possible."""
+        if self._file_at is None:
+            return False
+        os.lseek(0, self._file_at + read, os.SEEK_SET)
+        return True
 
     def use(self, link: Attached | None) -> None:
         """Send input to this connection from now on; None: hold the input back."""
@@ -199,6 +212,7 @@ class Keys:
         except OSError:
             data = b""
         if data:
+            self.taken += len(data)
             self._typed(data)
         elif self.raw:
             self._leave(129)  # the terminal is gone

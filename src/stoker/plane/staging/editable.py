@@ -85,8 +85,8 @@ def _redirect(to: Path, origin: str, front: list[str], warnings: list[str]) -> N
     hidden = sorted(modules & sys.stdlib_module_names)
     if hidden:
         warnings.append(
-            f"{origin} is imported from the original folder: in the copy, its {hidden[0]} would hide a "
-            "module of Python."
+            f"{origin} is imported from the original folder, not from the copy: its module {hidden[0]} "
+            "has the name of a standard module, and would hide that module."
         )
         return
     front.append(os.fspath(to))

@@ -98,8 +98,8 @@ TEMPLATES = (
     "forms)"
 )
 OTHER_MODULE = (
-    "the resumed script calls a different module or optimizer (recorded: number {then}; now: number "
-    "{now}, {type})"
+    "the resumed script calls a different module or optimizer (recorded: the one numbered {then}; "
+    "now: the one numbered {now}, {type})"
 )
 UNDO_TREE = (
     "the script renames {path}, a folder with more than {count} entries; Stoker cannot undo this change"

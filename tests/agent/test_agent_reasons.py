@@ -167,6 +167,8 @@ def test_the_reason_that_a_text_means(new_run, tmp_path, text, reason):
 def test_a_certain_text_gives_a_hint(new_run, tmp_path):
     end = ended(new_run([PY, script(tmp_path, "input('name? ')")]))
     assert end["evidence"]["exception"]["type"] == "EOFError" and "--stdin" in end["evidence"]["hint_text"]
+    launched = ended(new_run([PY, "-c", "raise ValueError('environment variable RANK expected, but not set')"]))
+    assert "stoker run --ranks N" in launched["evidence"]["hint_text"]
     assert "hint_text" not in ended(new_run([PY, "-c", "raise ValueError('x')"]))["evidence"]
 
 

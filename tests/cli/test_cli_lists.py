@@ -42,6 +42,7 @@ def test_ps_lists_what_was_asked_for_and_says_what_it_left_out(ground: Ground):
     assert names(ground, "--since", "yesterday") == names(ground, "--since", "1d") == ["active", "old-2", "old-1", "old-0"]
     assert [run["name"] for run in ground.stoker("compare", "old-*", "--json").json()["runs"]] == ["old-2", "old-1", "old-0"]
     assert "No run has a name like new-*" in ground.stoker("compare", "new-*").err
+    assert ground.stoker("logs", "old-0", "--since", "1s").err.startswith("stoker: old-0 ended before that (")
     ground.stoker("tag", "old-1", "lr-study", "keep").ok()
     ground.stoker("note", "old-1", "too slow, see the loader").ok()
     assert names(ground, "--tag", "lr-study") == names(ground, "--grep", "loader") == ["old-1"]
@@ -53,6 +54,18 @@ def test_ps_lists_what_was_asked_for_and_says_what_it_left_out(ground: Ground):
     assert ground.stoker("tag", "old-1", "a b").code == 2
     ground.stoker("rm", "--yes", "old-1").ok()
     assert ground.stoker("ps", "--tag", "lr-study").ok().err.startswith("stoker: no run matches; 3 hidden.")
+
+
+def test_a_name_beside_others_means_the_run_that_is_called_so(ground: Ground):
+    for _ in range(3):
+        ground.stoker("run", "--new", "--", "true").ok()
+    assert names(ground) == ["true-3", "true-2", "true"]
+    both = ground.stoker("compare", "true", "true-3", "--json").json()["runs"]
+    assert sorted(run["name"] for run in both) == ["true", "true-3"]
+    one = ground.stoker("compare", "true").ok()
+    assert one.err.startswith("stoker: 3 runs have the name true; using the newest, true-3. To compare all: stoker compare 'true*'\n")
+    ground.stoker("rm", "--yes", "true", "true-3").ok()
+    assert names(ground) == ["true-2"]
 
 
 def test_ps_shows_step_rate_and_time_left(ground: Ground):

@@ -17,7 +17,7 @@ from stoker.plane.request import read_limits, read_spec
     (["/usr/bin/python", "-m", "pkg.train"], "train"), (["python", "-c", "print(1)"], "python"), (["python", "-W", "ignore", "a.py"], "a"),
     (["torchrun", "--nproc_per_node=2", "main.py"], "main"), (["./run.sh"], "run"), (["/bin/ls"], "ls"), (["bash", "x.sh", "8"], "x"), (["bash", "-lc", "echo"], "bash"), (["sh", "-e", "x.sh"], "x"),
     (["名前.py"], "名前"), (["a b.py"], "a b"), ([".py"], "run"), (["..."], "run"), (["\udcff.py"], "_"), (["x" * 300], "x" * 72),
-    (["python"], "python"), (["accelerate", "launch", "t.py"], "t"), (["torchrun", "--nproc_per_node", "2", "-m", "pkg.main", "x.py"], "main"), (["python", "\t.py"], "_"),
+    (["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "ddp.py"], "ddp"), (["python"], "python"), (["accelerate", "launch", "t.py"], "t"), (["torchrun", "--nproc_per_node", "2", "-m", "pkg.main", "x.py"], "main"), (["python", "\t.py"], "_"),
 ])
 def test_what_a_run_is_called(command, stem):
     assert names.stem(command) == stem

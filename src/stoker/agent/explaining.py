@@ -94,6 +94,10 @@ HINTS = (  # text in the last words -> what it certainly means
         "Address already in use",
         "The port is in use, often by another torchrun on this machine: choose another --master_port.",
     ),
+    (
+        "environment variable RANK expected",
+        "The script expects a launcher: start it with stoker run --ranks N, or with torchrun.",
+    ),
     ("Unable to locate sufficient", "The script needs more GPUs than this machine has."),
 )
 

@@ -258,7 +258,7 @@ def compare(  # noqa: PLR0917
 
     chosen = spread(refs)
     for ref in chosen:
-        say_which(ref, plane().run(ref))
+        say_which(ref, plane().run(ref), f"To compare all: stoker compare '{output.shown(ref)}*'")
     with output.slow("reading the numbers of the runs"):
         found = plane().compare(chosen, code=diff)
     if diff and not as_json:

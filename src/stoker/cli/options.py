@@ -200,15 +200,21 @@ def find(ref: str, *, active: bool = False) -> dict:
 
 def spread(refs: Sequence[str]) -> list[str]:
     """The references, with `@TAG` replaced by the ids of the runs with this tag, and a pattern such as `q-*`
-    by the ids of the runs whose names match; newest first. Raises NotFound if there are none."""
+    by the ids of the runs whose names match; newest first. Raises NotFound if there are none.
+
+    One name means the newest run of that name. Beside others it means the run that has exactly this name:
+    `train train-2` are two runs."""
     found: list[str] = []
+    exact: dict[str, str] = {}
+    if len(refs) > 1:
+        exact = {run["name"]: run["id"] for run in plane().runs(all=True, limit=ALL_RUNS)}
     for ref in refs:
         if ref.startswith("@"):
             found += [run["id"] for run in tagged(ref[1:])]
         elif any(mark in ref for mark in "*?["):
             found += [run["id"] for run in matching(ref)]
         else:
-            found.append(ref)
+            found.append(exact.get(ref, ref))
     return list(dict.fromkeys(found))
 
 
@@ -230,14 +236,14 @@ def tagged(tag: str) -> list[dict]:
     return found
 
 
-def say_which(ref: str, run: dict) -> None:
-    """Say which run a name means if several runs have that name."""
+def say_which(ref: str, run: dict, others: str = "All: stoker ps --all") -> None:
+    """Say which run a name means if several runs have that name, and how to name the others."""
     count = run.get("same_name") or 1
     if count < 2 or output.json_wanted():
         return
     output.say(
         f"{count} runs have the name {output.shown(ref)}; using the newest, {output.shown(run['name'])}. "
-        "All: stoker ps --all"
+        f"{others}"
     )
 
 

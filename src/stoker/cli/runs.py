@@ -20,7 +20,7 @@ from stoker.base.errors import (
     TargetError,
 )
 from stoker.base.state import State
-from stoker.base.units import format_duration
+from stoker.base.units import format_duration, from_iso
 from stoker.cli import output
 from stoker.cli.frames import Frames
 from stoker.cli.options import (
@@ -79,6 +79,9 @@ def logs(ref: str | None, follow: bool, only: str | None, raw: bool, **where: An
         return
     if where["since"] is not None:
         where["since"] = time.time() - where["since"]
+        if State(run["state"]).final and run["ended_at"] and from_iso(run["ended_at"]) < where["since"]:
+            output.say(f"{output.shown(run['name'])} ended before that ({output.ago(run['ended_at'])})")
+            return
     given, attempt = where["attempt"], where["attempt"] or max(1, run["attempts"])
     if follow:
         _tell_of_attempts(run, given)
@@ -328,7 +331,8 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
     stopped, code = _each(spread(refs), ask)
     if not no_wait:
         names = ", ".join(output.shown(run["name"]) for run in stopped if not State(run["state"]).final)
-        with output.slow(f"waiting for {names} to end. Ctrl-C: stop waiting; --force: kill at once"):
+        hint = "" if force else "; --force: kill at once"
+        with output.slow(f"waiting for {names} to end. Ctrl-C: stop waiting{hint}"):
             stopped = [
                 run if State(run["state"]).final else _until_stopped(run["id"], force) for run in stopped
             ]

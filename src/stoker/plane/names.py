@@ -17,6 +17,8 @@ _VOWELS = "aeiou"
 _RANDOM = random.SystemRandom()
 _STEM_MAX = NAME_MAX - 8
 MEANT_SHOWN = 3
+# modules that start a script, which gives the name
+_LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 
 
 def new_id(taken: Callable[[str], bool]) -> str:
@@ -47,7 +49,7 @@ def _script(words: Sequence[str]) -> str:
     for i, word in enumerate(words):
         if word.endswith(".py"):
             return word
-        if word == "-m" and i + 1 < len(words):
+        if word == "-m" and i + 1 < len(words) and words[i + 1] not in _LAUNCHERS:
             return words[i + 1].rpartition(".")[2]
         if re.fullmatch(r"-[a-z]*c", word):  # -c, and bash -lc
             return ""

@@ -237,20 +237,16 @@ def next_step(run: Run, ref: str) -> str:
         return f"stoker machine check {shlex.quote(run.target)}"
     if not run.state.final:
         return NEXT[run.state].format(id=typed)
-    known = REASONS.get(run.reason or "")
     exception = run.evidence.get("exception")
-    if (
-        known is not None
-        and run.reason == "nonzero_exit"
-        and isinstance(exception, dict)
-        and exception.get("type") == "ModuleNotFoundError"
-    ):
+    missing = isinstance(exception, dict) and exception.get("type") == "ModuleNotFoundError"
+    unstarted = run.reason == "start_failed" and not run.evidence.get("hint")
+    if run.target != "local" and ((run.reason == "nonzero_exit" and missing) or unstarted):
         return (
-            f"stoker doctor -- {shlex.join(run.spec.command)}"
-            if run.target == "local"
-            else f"stoker machine check {shlex.quote(run.target)}   lists its Pythons; choose one with "
+            f"stoker machine check {shlex.quote(run.target)}   lists its Pythons; choose one with "
             "stoker run --python"
         )
+    if run.reason == "nonzero_exit" and missing:
+        return f"stoker doctor -- {shlex.join(run.spec.command)}"
     return words.what_next(run.reason or "", run.evidence, typed)
 
 

@@ -451,8 +451,10 @@ def _with_python(command: tuple[str, ...], python: str, target: str) -> tuple[st
     """The command with this interpreter in front of its script. Raises InvalidSpec."""
     first = os.path.basename(command[0])
     if target != "local" and not python.startswith("/"):
-        raise InvalidSpec(f"With --on, --python takes the path of a Python on {output.shown(target)}.",
-                          hint=f"See its Pythons: stoker machine check {output.shown(target)}")
+        raise InvalidSpec(
+            f"With --on, --python takes the absolute path of a Python on {output.shown(target)}.",
+            hint=f"See its Pythons: stoker machine check {output.shown(target)}",
+        )
     if command[0].endswith(".py"):
         return (python, *command)
     if first.startswith("python"):

@@ -38,6 +38,7 @@ _looking: list[Leaks] = []  # one, in the process that the others belong to
 
 def pytest_configure(config: pytest.Config) -> None:
     """The picture before the first test; and one thread for each training."""
+    os.environ.pop("PYTHONUNBUFFERED", None)  # what a script prints is buffered here as it is for its users
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side: threads that spin at barriers made 15 s of training take 300
     config.pluginmanager.register(_Order())
     if not hasattr(config, "workerinput") and not config.option.collectonly:

@@ -87,7 +87,7 @@ def test_a_kill_before_the_first_step_changes_nothing(made):
 def test_weights_made_before_the_engine_are_kept_from_the_start(made):
     text = usual('folder="run", save="1h"').replace("engine = stoker.Engine", "model = nn.Linear(6, 2)\nengine = stoker.Engine").replace(
         "model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 2))", "began = weights(model)")
-    one = made(text.replace("        if DIE", "        if engine.steps == 1: print('BEGAN', began, weights(model))\n        if DIE"))
+    one = made(text.replace("        if DIE", "        if engine.steps == 1: print('BEGAN', began, weights(model), flush=True)\n        if DIE"))
     first = one.start(DIE="2")[1]
     second = one.good()
     after = [line.split()[2] for line in (first + second).splitlines() if line.startswith("BEGAN")]

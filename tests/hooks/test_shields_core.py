@@ -42,7 +42,7 @@ def see(*what):
 END = """
 phases.depth = 1
 phases.log.flush()
-print(repr(seen))
+print(repr(seen), flush=True)
 if ghost:
     assert phases.log.peek() is None, "events are left"
 os._exit(0)
@@ -329,7 +329,7 @@ def test_another_module_is_noticed(tmp_path: Path) -> None:
         nets[1 if ghost else 0](torch.ones(2))
         see(1)
     """)
-    assert one == "[1]" and "a different module or optimizer (recorded: number 0; now: number 1" in two
+    assert one == "[1]" and "a different module or optimizer (recorded: the one numbered 0; now: the one numbered 1" in two
 
 
 def test_a_value_that_cannot_be_followed_refuses(tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_a_value_that_cannot_be_followed_refuses(tmp_path: Path) -> None:
             torch.utils.dlpack.to_dlpack  # noqa
             y.__dlpack__()
             see(phases.NAMES[phases.phase], outcome.state()["reason"])
-            print(seen); os._exit(0)
+            print(seen, flush=True); os._exit(0)
     """)
     assert "off" in one and "__dlpack__ gave direct access to the memory of a tensor" in one
 

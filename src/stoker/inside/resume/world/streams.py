@@ -133,6 +133,7 @@ def let_go() -> None:
             (stream, "write"),
             (stream, "flush"),
             (below, "write"),
+            (below, "flush"),
             (getattr(below, "raw", below), "write"),
         ):
             layer.__dict__.pop(name, None)
@@ -243,7 +244,14 @@ def _patch_bytes(which: int, below: object) -> None:
     def again(data: bytes) -> None:
         real(there(), data)
 
-    below.write = write
+    def flush() -> None:
+        if not _own and phases.phase == phases.TAIL and get_ident() == phases.main and not phases.depth:
+            _held.append((lambda _: flushed(there()), b""))  # before what is written past the stream
+            return
+        flushed(there())
+
+    flushed = type(below).flush
+    below.write, below.flush = write, flush
 
 
 def _patch_raw(raw: object) -> None:

@@ -190,7 +190,7 @@ GRAPH_ALIVE = (
 )
 GRAPH_KEPT = "an autograd graph from before the image still existed when the recording ended"
 UNKNOWN_TYPE = "the training may change {name}, but exact resume does not support its type, {type}"
-TAKES_BYTES = "{name} may hold pickled data; exact resume cannot restore an object of the type {type}"
+TAKES_BYTES = "{name} has the type {type} and may hold pickled data, so exact resume cannot restore it"
 UNSEEN_TENSOR = (
     "a tensor {shape} {dtype} is in use (held by {who}), but Stoker cannot find the variable that holds "
     "it"

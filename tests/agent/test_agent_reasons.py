@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from agentkit import wait_for
 
+from stoker.agent.tracebacks import LastWords
 from stoker.base.state import sentence, what_next
 
 PY = sys.executable
@@ -291,6 +292,30 @@ def test_out_of_memory_in_a_cgroup_is_host_oom(new_run, tmp_path, small_memory):
 def torchrun() -> list[str]:
     pytest.importorskip("torch", reason="torch is not installed")
     return [PY, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+def test_the_cause_counts_where_torchrun_saw_its_effect_first():
+    """Rank 0 lost its peer, and was seen to end before rank 1, which failed."""
+    lines = """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "train.py", line 6, in <module>
+[rank1]:     raise ValueError("its own mistake")
+[rank1]: ValueError: its own mistake
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "train.py", line 7, in <module>
+[rank0]:     dist.all_reduce(torch.ones(1))
+[rank0]: RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:1234
+train.py FAILED
+Failures:
+[1]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : 1 (pid: 12)
+Root Cause (first observed failure):
+[0]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 11)""".splitlines()
+    found = LastWords(lines, stderr_at=0, cwd="/", ends=[], pid=None, in_order=False).exception
+    assert (found["type"], found["rank"], found["line"]) == ("ValueError", 1, 6)
 
 
 @pytest.mark.slow

@@ -140,14 +140,12 @@ class LastWords:
             ),
             None,
         )
-        if told:
-            return self._as_told(told)
-        ranked = [e for e in own if e["rank"] == self.root_rank]
-        if ranked:
+        ranked = [self._as_told(told)] if told else [e for e in own if e["rank"] == self.root_rank]
+        causes = [e for e in own[-self.failed_ranks:] if not e["secondary"]]
+        # a rank whose peer is gone may be seen to fail before the peer that failed
+        if ranked and not (ranked[-1]["secondary"] and causes):
             return ranked[-1]
-        first = [e for e in own[-self.failed_ranks:] if not e["secondary"]]
-        return first[0] if first else (own[-1] if own else None)
-
+        return causes[0] if causes else (own[-1] if own else None)
 
     def _of_process(self, own: list[dict]) -> dict | None:
         """What the main process says of its end decides.

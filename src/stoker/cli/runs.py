@@ -80,7 +80,8 @@ def logs(ref: str | None, follow: bool, only: str | None, raw: bool, **where: An
     if where["since"] is not None:
         where["since"] = time.time() - where["since"]
         if State(run["state"]).final and run["ended_at"] and from_iso(run["ended_at"]) < where["since"]:
-            output.say(f"{output.shown(run['name'])} ended before that ({output.ago(run['ended_at'])})")
+            ended = output.ago(run["ended_at"])
+            output.say(f"{output.shown(run['name'])} ended {ended}: no output since then")
             return
     given, attempt = where["attempt"], where["attempt"] or max(1, run["attempts"])
     if follow:

@@ -231,22 +231,23 @@ def _ended(run: Run) -> str:
 def next_step(run: Run, ref: str) -> str:
     """What to type next; `ref` is the run."""
     typed = typed_ref(ref)
+    check = f"stoker machine check {shlex.quote(run.target)}"
     if not run.state.final and run.reachability == Reachability.UNSEEN:
         return f"stoker stop --force {typed}, if that container or node is gone"
     if not run.state.final and run.reachability == Reachability.UNREACHABLE:
-        return f"stoker machine check {shlex.quote(run.target)}"
+        return check
     if not run.state.final:
         return NEXT[run.state].format(id=typed)
     exception = run.evidence.get("exception")
     missing = isinstance(exception, dict) and exception.get("type") == "ModuleNotFoundError"
-    unstarted = run.reason == "start_failed" and not run.evidence.get("hint")
-    if run.target != "local" and ((run.reason == "nonzero_exit" and missing) or unstarted):
-        return (
-            f"stoker machine check {shlex.quote(run.target)}   lists its Pythons; choose one with "
-            "stoker run --python"
-        )
     if run.reason == "nonzero_exit" and missing:
-        return f"stoker doctor -- {shlex.join(run.spec.command)}"
+        return (
+            f"stoker doctor -- {shlex.join(run.spec.command)}"
+            if run.target == "local"
+            else f"{check}   lists its Pythons; choose one with stoker run --python"
+        )
+    if run.reason == "start_failed" and run.target != "local" and not run.evidence.get("hint"):
+        return check
     return words.what_next(run.reason or "", run.evidence, typed)
 
 

@@ -78,6 +78,8 @@ class Follower:
         self._begun = False  # an attempt's stream has begun, and its exit was not seen yet
         self._rest = 0  # how often it was tried to fetch the rest of the log of a run that has ended
         self._exit: dict | None = None
+        self._ended = 0  # attempts that were followed to their end
+        self._visiting = visiting
         self._input_read: int | None = None  # bytes of input that the run has read; None: not known
         self._patience = Patience(GIVE_UP_S, times=200)
 
@@ -246,8 +248,8 @@ class Follower:
             return True
         self._begun, self._rest, self._since = False, 0, time.monotonic()
         self._keys.pause()
-        # what an attempt did not read is lost to the next one
-        self._input_read = ended.get("input_read") if self.attempt == 1 else None
+        self._ended += 1
+        self._input_read = ended.get("input_read")
         again = ended.get("restart")
         while not again:
             self.run = plane().wait(self.run["id"], 20)
@@ -265,9 +267,11 @@ class Follower:
 
     def _give_input_back(self) -> None:
         """In a shell loop over a list, stdin is the list: what the run did not read is for the next
-        command."""
+        command. A visitor is not the only one who types, and an attempt loses what the one before it did
+        not read."""
         read, taken = self._input_read, self._keys.taken
-        if read is None or self.terminal is not None or taken <= read or self._keys.give_back(read):
+        alone = self.terminal is None and not self._visiting and self._ended == 1
+        if not alone or read is None or taken <= read or self._keys.give_back(read):
             return
         if read == 0:
             self._say(

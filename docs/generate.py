@@ -34,9 +34,10 @@ WORDS_FILE = Path(__file__).parents[1] / "src" / "stoker" / "inside" / "resume" 
 
 REACHABILITY_SENTENCES = {
     Reachability.OK: "the machine answers",
-    Reachability.UNREACHABLE: "the machine does not answer; the run continues there and keeps its last known state",  # noqa: E501
-    Reachability.UNSEEN: "started in another container or on another node, and Stoker sees none of its processes; "  # noqa: E501
-    "Stoker does not end the run because of this",
+    Reachability.UNREACHABLE: "the machine does not answer. The run continues there; "
+    "Stoker shows its last known state",
+    Reachability.UNSEEN: "Stoker sees none of the run's processes, because they were started in another "
+    "container or on another node. Stoker does not end the run for this reason",
     Reachability.UNKNOWN: "not asked yet",
 }
 
@@ -296,15 +297,15 @@ def _lints() -> Iterator[str]:
     yield from [
         "## Lints",
         "",
-        "What `stoker doctor train.py` says about training code, with the line. How it finds them:",
-        "[doctor](../how-to/doctor.md). A `warn` may make the result of a run wrong; "
-        "a `note` only costs time, memory or comfort.",
+        "`stoker doctor train.py` finds these mistakes in training code. How the doctor finds them:",
+        "[doctor](../how-to/doctor.md). A mistake of level `warn` may make the result of a run wrong. "
+        "A mistake of level `note` only costs time, memory or comfort.",
         "",
     ]
     yield from _table(
         ("lint", "level", "why", "do", "looks for"),
         (
-            (f"`{n.name}`", n.level, n.why, n.do, (n.rule.__doc__ or "").strip().splitlines()[0])
+            (f"`{n.name}`", n.level, n.why, n.do, " ".join((n.rule.__doc__ or "").split()))
             for n in LINTS.values()
         ),
     )

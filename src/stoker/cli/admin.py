@@ -308,8 +308,8 @@ def _count(n: int, what: str) -> str:
 @click.group(
     "server",
     help=(
-        "Start, stop and inspect the background server. Commands start the server when they need it; "
-        "runs continue without it."
+        "Start, stop and inspect the background server. A command that needs the server starts the server. "
+        "Runs continue without the server."
     ),
 )
 def server() -> None:

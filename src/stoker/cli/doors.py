@@ -90,7 +90,7 @@ def push(source: str, place: str) -> None:
     A PATH without a leading / is in your home folder on the machine.
     The content of a folder goes into the folder PATH.
     Files with the same size and time are not sent again.
-    Files on the machine are never deleted, and a file appears there only when it is complete.
+    Deletes no file on the machine. A file appears on the machine only when it is complete.
     Needs rsync on both machines.
     """
     name, colon, path = place.partition(":")

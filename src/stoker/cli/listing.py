@@ -49,7 +49,7 @@ HEADER = ("NAME", "ID", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "NUMBER
     "--since",
     type=Since(),
     metavar="2d",
-    help="List only runs that are active or ended within 2 days. Also: today, yesterday.",
+    help="List only active runs, and runs that ended within the last 2 days. Also: today, yesterday.",
 )
 @click.option(
     "--state",
@@ -66,7 +66,7 @@ HEADER = ("NAME", "ID", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "NUMBER
 @json_option("Print a JSON list of runs.")
 def ps(all_runs: bool, count: int | None, as_json: bool, **wanted: Any) -> None:
     """List active runs and the ten runs that ended last, newest first.
-    Prints the number of other runs on stderr."""
+    Prints on stderr how many runs the list leaves out."""
     now, filtered = time.time(), any(wanted.values())
     known = _known(everything=bool(all_runs or filtered or (count or 0) > RECENT_RUNS))
     matching = [run for run in known if (all_runs or not run.get("purpose")) and _matches(run, now, wanted)]

@@ -57,7 +57,8 @@ def machine() -> None:
     type=Duration(),
     default=TargetConfig.off_latest_s,
     metavar="12h",
-    help="Switch off this long after the last run, even if files are not copied.  [default: 12h]",
+    help="Switch off at the latest this long after the last run, even if files are not copied.  "
+    "[default: 12h]",
 )
 @click.option(
     "--off-after",
@@ -65,12 +66,12 @@ def machine() -> None:
     type=Duration(zero=True),
     default=TargetConfig.off_after_s,
     metavar="5m",
-    help="Switch off after this much time without a run, once all files are copied.  [default: 5m]",
+    help="When all files are copied: switch off after this much time without a run.  [default: 5m]",
 )
 @click.option(
     "--disk-survives",
     is_flag=True,
-    help="Switch off without waiting for file copies, because the machine keeps its files when it is off.",
+    help="The machine keeps its files when it is off, so do not wait until the files are copied.",
 )
 @click.option(
     "--yes",
@@ -243,9 +244,9 @@ def off(name: str, yes: bool, as_json: bool) -> int:
 def adopt(name: str, yes: bool, as_json: bool) -> int:
     """Take over runs that another state folder started on a machine, for example from a lost laptop.
 
-    Lists these runs first. After you confirm, Stoker copies the files of these runs here, and only this
-    state folder can stop the runs.
-    Also takes over and prints the --off command that the other state folder gave to the machine.
+    First lists these runs and asks for confirmation. Then Stoker copies the files of the runs here.
+    From then on, the other state folder cannot stop the runs; only this state folder can.
+    If the other state folder gave the machine an --off command, Stoker copies and prints this command too.
     """
     with output.slow(f"asking {output.shown(name)}"):
         found = plane().machine_found(name)

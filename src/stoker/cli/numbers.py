@@ -250,7 +250,7 @@ def compare(  # noqa: PLR0917
     """Compare runs: the parameters that differ, the best and the last value of each metric, steps per second.
 
     Runs that differ only in their seed form a group, with mean and spread.
-    A difference within the spread does not count.
+    If two groups differ by less than the spread, neither group counts as better.
     @TAG means all runs with a tag, such as the runs of a sweep.
     A pattern such as 'q-*' means all runs with such a name.
     """

@@ -23,12 +23,12 @@ FAILED = "failed"
 def pull(ref: str, files: tuple[str, ...], as_json: bool) -> int:
     """Copy a run's output files to the folder where you typed `stoker run`.
 
-    These are the files that the run created or modified.
+    Output files are the files that the run created or modified.
     Works for runs on other machines, and for runs with --copy.
     FILES are paths, folders or patterns ('*.pt'); the default is all files.
-    A local file that you have changed is not replaced:
-    `stoker pull` writes the run's file to runs/ID/outputs in the state folder, and says so.
-    If the transfer is interrupted, type the command again: it continues from there.
+    Stoker does not replace a local file that you have changed. It writes the run's version of the
+    file to runs/ID/outputs in the state folder, and prints a message.
+    If the transfer is interrupted, type the command again. The transfer then continues where it stopped.
     """
     run = find(ref)
     told = _bring(run["id"], files)

@@ -64,7 +64,7 @@ UNREACHABLE_S = 10.0  # a forced stop waits this long for a machine that cannot 
 def logs(ref: str | None, follow: bool, only: str | None, raw: bool, **where: Any) -> None:
     """Print the output of a run: standard output and standard error in one text. Without RUN: the newest run.
 
-    Prints the newest attempt, and with -f also later attempts.
+    Prints the output of the newest attempt. With -f, also prints the output of later attempts.
     If the run resumed exactly, prints the output of all attempts as one text.
     Prints only the last frame of a progress bar.
 
@@ -208,8 +208,8 @@ def _tell_of_attempts(run: dict, given: int | None) -> None:
 def attach(ref: str | None, no_input: bool) -> int:
     """Return to a run: see its output and type input. Without RUN: the newest active run.
 
-    Ctrl-C is sent to the run; press it three times within three seconds to end the run. Ctrl-Z detaches.
-    The exit code is the run's own.
+    Ctrl-C sends SIGINT to the run. To end the run, press Ctrl-C three times within three seconds.
+    Ctrl-Z detaches. The exit code is the run's own.
     """
     from stoker.cli.run.follow import Follower
 
@@ -227,7 +227,7 @@ def attach(ref: str | None, no_input: bool) -> int:
     if output.is_terminal(sys.stderr):
         output.say(
             f"attached to {output.shown(run['name'])}"
-            + ("" if no_input else "; Ctrl-C is sent to the run, Ctrl-Z detaches")
+            + ("" if no_input else "; Ctrl-C sends SIGINT to the run, Ctrl-Z detaches")
         )
     return Follower(run, offsets=log_tail(run), take_input=not no_input, visiting=True).follow()
 
@@ -244,11 +244,11 @@ def log_tail(run: dict) -> tuple[int, int]:
 @refs_argument()
 @json_option("Print the runs as JSON when they have ended.")
 def wait(refs: tuple[str, ...], as_json: bool) -> int:
-    """Wait until all these runs have ended. Ends with the run's exit code;
-    for several runs, with the first exit code that is not 0.
+    """Wait until all these runs have ended. The exit code is the run's exit code.
+    For several runs, the exit code is the first that is not 0.
 
-    For a run on another machine, the command also waits until the run's files are copied here,
-    if the machine answers.
+    For a run on another machine, the command also waits until the run's files are copied here.
+    If the machine does not answer, the command does not wait for the files.
     @TAG means all runs with a tag, such as the runs of a sweep.
     A pattern such as 'q-*' means all runs with such a name.
     """
@@ -306,7 +306,7 @@ def tell_end(run: dict) -> None:
     "--grace",
     type=Duration(),
     metavar="10s",
-    help="Time for the run to exit after the first signal, and again after SIGTERM.  "
+    help="Time that the run has to exit after each signal, before Stoker sends the next one.  "
     "[default: the --grace of stoker run]",
 )
 @click.option(
@@ -317,8 +317,8 @@ def tell_end(run: dict) -> None:
 def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool, as_json: bool) -> int:
     """Stop runs, gracefully first, then by force. `stoker start` starts a stopped run again.
 
-    If the training is recorded, Stoker first saves an image of its state,
-    which takes at most half of the --grace time.
+    If the training is recorded, Stoker first saves an image (a copy of the training's state).
+    This takes at most half of the --grace time.
     Order of the signals: SIGTERM to the script (SIGINT if the script does not handle SIGTERM), SIGTERM to all
     processes of the run, SIGKILL. If you press Ctrl-C, stoker no longer waits, but still stops the runs.
     @TAG means all runs with a tag.
@@ -409,8 +409,8 @@ def ladder_line(stage: dict) -> str:
     "--edited",
     is_flag=True,
     help=(
-        "Start an edited script. The run restarts from scratch, because its image belongs to the old "
-        "script."
+        "Start a run whose script you have edited. The run restarts from scratch, because its image (saved "
+        "state) belongs to the old script."
     ),
 )
 @json_option("Print the run as JSON.")

@@ -99,11 +99,11 @@ NAME_OF_SWEEP = re.compile(r"sweep-(\d+)")
 @click.option(
     "--halve",
     metavar="METRIC",
-    help="End a run early if its METRIC is in the worse half after 1, 2, 4, ... values. Needs "
-    "Optuna. METRIC:min or METRIC:max says which value is better.",
+    help="After 1, 2, 4, ... values of METRIC, compare the run with the other runs. If the run is in the "
+    "worse half, end it early. METRIC:min or METRIC:max says which value is better. Needs Optuna.",
 )
 @click.option("--halve-after", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
-              help="Compare a run first after N values; then after 2 N, 4 N, ...")
+              help="Compare the run after N, 2 N, 4 N, ... values, not after 1, 2, 4, ...")
 @click.option("--dry-run", is_flag=True, help="Print the commands; run none.")
 @json_option("Print the name of the sweep and its runs as JSON.")
 def sweep(command: tuple[str, ...], params: tuple[str, ...], as_json: bool, **o: Any) -> int:

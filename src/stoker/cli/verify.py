@@ -55,7 +55,7 @@ TAIL_BYTES = 200  # of the log behind an image: enough lost values to check the 
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND...")
 @click.option("--kills", type=click.IntRange(1, 1000), default=5, show_default=True, metavar="N",
-              help="Number of trials, with a kill in each.")
+              help="Number of trials. Each trial kills the script once.")
 @click.option(
     "--for",
     "for_s",
@@ -90,7 +90,7 @@ TAIL_BYTES = 200  # of the log behind an image: enough lost values to check the 
 @click.option("--keep", is_flag=True, help="Keep the runs of this verification, to look at them.")
 @json_option("Print the verdict and all trials as one JSON object.")
 def verify_resume(command: tuple[str, ...], **o: Any) -> int:
-    """Test on this machine that a killed run of the script resumes bit for bit, or show what prevents it."""
+    """Test on this machine whether a killed run of the script resumes bit for bit; if not, show why."""
     if not command:
         raise InvalidSpec("There is no command to verify.", hint="stoker verify-resume train.py")
     with tempfile.TemporaryDirectory(prefix="stoker-verify-") as temp:

@@ -42,8 +42,8 @@ The exit code is the run's own (128 + N if signal N killed the run), or 125 if S
 If Ctrl-C kills the run, `stoker run` also ends by SIGINT, so that a shell loop ends.
 
 As with plain python, the run has a terminal if stdin, stdout and stderr are terminals. `stoker run` passes
-the signals INT, TERM, QUIT, USR1 and USR2 on to the run. Ctrl-C is sent to the run; press it three times
-within three seconds to end the run. Ctrl-C cancels a run that has not started.
+the signals INT, TERM, QUIT, USR1 and USR2 on to the run. Ctrl-C sends SIGINT to the run. To end the run, press
+Ctrl-C three times within three seconds. If the run has not started, Ctrl-C cancels the run.
 
 The run continues if you press Ctrl-Z (exit code 0), if the terminal is closed (129), or if the program that reads the
 output exits, such as `| head` (141). To return: stoker attach
@@ -87,7 +87,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     help="End the run if all its processes together use more memory than this.",
 )
 @click.option("--stall", type=Stall(), metavar="10m[:stop|:restart]",
-              help="Warn, stop or restart after this long without a step, output, read or write.")
+              help="If the run makes no step, output, read or write for this long: warn, stop or restart.")
 @click.option("--restarts", type=click.IntRange(min=0), default=0, metavar="N",
               help="Restart at most N times after failures that may be temporary.")
 @click.option(
@@ -104,8 +104,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     type=Gpus(),
     metavar="N|id:0,1",
     help=(
-        "Wait for N free GPUs; or name the GPUs to use, even if other programs use them too. "
-        "The run sees only these GPUs."
+        "N: wait for N free GPUs. id:0,1: use these GPUs, even if other programs use them too. "
+        "The run sees no other GPUs."
     ),
 )
 @click.option("--ranks", type=click.IntRange(min=1, max=launch.MOST), metavar="N",
@@ -155,8 +155,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     "--install",
     is_flag=True,
     help=(
-        "With --on: first install uv.lock or requirements.txt on the machine; "
-        "a later run with the same file uses the same environment. Keeps the machine's own torch."
+        "With --on: before the run, install the packages of uv.lock or requirements.txt on the machine. "
+        "A later run with the same file uses the same environment. Keeps the machine's own torch."
     ),
 )
 @click.option("--stdin", "stdin_file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
@@ -168,7 +168,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     "--grace",
     type=Duration(),
     metavar="10s",
-    help="Time for the run to exit after the first signal, and again after SIGTERM.  [default: 10s]",
+    help="Time that the run has to exit after each signal, before Stoker sends the next one.  "
+    "[default: 10s]",
 )
 @click.option(
     "--stop-signal",
@@ -211,7 +212,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
               help="Use Stoker's engine to run a script that was written for this library. "
                    "Refused if the library itself is installed.")
 @click.option(
-    "--strict", is_flag=True, help="Exit with 7 if a training ends without an error, but made no step."
+    "--strict", is_flag=True, help="If a training ends without an error, but made no step: exit with code 7."
 )
 @click.option(
     "--on",
@@ -232,8 +233,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     ),
 )
 @click.option("--dry-run", is_flag=True,
-              help="List the files that would be copied, and the files that would not, with reasons. "
-                   "Nothing is sent or started.")
+              help="List the files that Stoker would copy, and the files that it would not copy, with "
+                   "the reasons. Send and start nothing.")
 @click.option("--yes", is_flag=True, help="Continue an unfinished run of this command without asking.")
 @click.option("--new", is_flag=True, help="Start a new run without asking.")
 @json_option("Print the run as JSON. For a run in the foreground, the JSON goes to stderr when the run ends.")

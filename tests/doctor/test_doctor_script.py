@@ -140,6 +140,55 @@ def test_cuda_behind_a_question_is_fine(look, line):
     assert _told(look(f"{line}\n"), "cuda") == []
 
 
+FATAL = [
+    "model = torch.nn.Linear(2, 2).cuda()", "model.to('cuda')", "model.cuda(0)", "x = torch.zeros(3).to('cuda:0').sum()",
+    "dist.init_process_group('nccl')", "dist.init_process_group(backend='nccl', rank=0)",
+    "def main():\n    model.cuda()\n\nif __name__ == '__main__':\n    main()", "def build():\n    return Net().cuda()\n\ntrain(build())",
+    "for i in range(3):\n    print(i)\nmodel.cuda()", "if not ready:\n    raise ValueError('no')\nmodel.cuda()",
+    "def f():\n    if x:\n        return 1\nf()\nmodel.cuda()",
+]
+MAYBE = [
+    "def later():\n    model.cuda()", "def main():\n    model.cuda()\nif x:\n    main()", "for x in data:\n    x.cuda()", "while True:\n    x.cuda()",
+    "if args.test:\n    sys.exit()\nmodel.cuda()", "def stop():\n    exit(0)\ndef other():\n    stop()\nif args.test:\n    other()\nmodel.cuda()",
+    "def main():\n    if args.test:\n        return\n    model.cuda()\nmain()", "@app\ndef main():\n    model.cuda()\nmain()",
+    "def main():\n    yield model.cuda()\nmain()", "try:\n    model.cuda()\nexcept RuntimeError:\n    pass", "move = lambda x: x.cuda()",
+    "criterion = torch.nn.CrossEntropyLoss().cuda()", "criterion.cuda()", "print(torch.cuda.is_available())\nmodel.cuda()", "torch.Tensor.cuda = same\nmodel.cuda()",
+    "os.environ['CUDA_VISIBLE_DEVICES'] = '0'\nmodel.cuda()", "import torch_npu\nmodel.cuda()", "device = 'cuda'\nmodel.to(device)",
+    "p.add_argument('--device', default='cuda')\nmodel.to(args.device)", "p.add_argument('--backend', default='nccl')\ndist.init_process_group(args.backend)",
+    "torch.cuda.set_device(local_rank)", "with context():\n    model.cuda()",
+]
+
+
+@pytest.mark.parametrize("text", FATAL)
+def test_cuda_that_is_reached_whenever_the_script_runs_fails_where_there_is_no_gpu(look, text):
+    found = [f for f in look(f"import torch\n{text}\n") if f.topic == "cuda"]
+    assert [f.level for f in found] == ["fail"]
+    said = '"nccl" if torch.cuda.is_available() else "gloo"' if "nccl" in text else 'device = "cuda" if torch.cuda.is_available() else "cpu"'
+    assert said in found[0].hint and f"line {found[0].line}" in found[0].hint
+    assert _told(look(f"import torch\n{text}\n", gpu=True), "cuda") == []
+
+
+@pytest.mark.parametrize("text", MAYBE)
+def test_cuda_that_may_not_be_reached_or_may_work_is_a_warning(look, text):
+    assert {f.level for f in look(f"import torch\n{text}\n") if f.topic == "cuda"} == {"warn"}
+
+
+@pytest.mark.parametrize("line", GUARDED)
+def test_cuda_behind_a_question_is_fine_in_a_script_that_imports_torch(look, line):
+    assert _told(look(f"import torch\n{line}\n"), "cuda") == []
+
+
+def test_a_backend_for_gpus_has_its_own_hint(look):
+    found = [f for f in look("import torch\nif ddp:\n    dist.init_process_group('nccl')\nmodel.cuda()\n") if f.topic == "cuda"]
+    assert [(f.level, f.line) for f in found] == [("note", 3), ("fail", 4)]
+    assert "gloo" in found[0].hint and "gloo" not in found[1].hint
+
+
+def test_cuda_in_a_file_that_the_script_imports_is_a_warning(look, tmp_path):
+    (tmp_path / "helper.py").write_text("import torch\nmodel.cuda()\n")
+    assert _told(look("import torch\nimport helper\n"), "cuda") == [("warn", "helper.py", 2)]
+
+
 def test_cuda_is_told_once_a_file_and_is_silent_when_the_command_says_cpu(look):
     text = "device = 'cuda'\nmodel.cuda()\nx.cuda()\nif ddp:\n    torch.cuda.set_device(1)\n"
     found = look(text)
@@ -255,9 +304,9 @@ def test_submodules(tmp_path):
 @pytest.mark.skipif(not SUBJECTS.is_dir(), reason="the published scripts are not here (../shared/subjects)")
 @pytest.mark.parametrize("folder, name, words, expected", [
     ("pytorch-examples/mnist", "main.py", (), {("download", "warn", 120)}),
-    ("nanogpt", "train.py", (), {("cuda", "warn", 72), ("cuda", "note", 84), ("wandb", "note", 247)}),
+    ("nanogpt", "train.py", (), {("cuda", "warn", 72), ("cuda", "note", 84), ("cuda", "note", 89), ("wandb", "note", 247)}),
     ("nanogpt", "train.py", ("--device=cpu",), {("wandb", "note", 247)}),
-    ("pytorch-examples/distributed/ddp-tutorial-series", "multigpu_torchrun.py", (), {("cuda", "warn", 14)}),
+    ("pytorch-examples/distributed/ddp-tutorial-series", "multigpu_torchrun.py", (), {("cuda", "warn", 14), ("cuda", "fail", 15)}),
 ])
 def test_published_scripts(folder, name, words, expected):
     where = SUBJECTS / folder

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stoker.doctor import certain
 from stoker.doctor.python import Answer
 from stoker.doctor.source import Source, forgives, is_main_test
 
@@ -47,9 +48,10 @@ class Call:
     method: the last attribute. args: how many positional ones. texts: all texts in its arguments. guards:
         the conditions it stands under, as source. forgiven: inside a try that catches. inside:
     the keyword or call it is an argument of. shadowed:
-    its name is bound in the file, so it may not be the builtin.
+    its name is bound in the file, so it may not be the builtin. certain: reached whenever the script runs.
     """
 
+    node: ast.Call
     line: int
     name: str
     method: str
@@ -61,6 +63,7 @@ class Call:
     forgiven: bool
     inside: str
     shadowed: bool
+    certain: bool
 
 
 @dataclass(frozen=True)
@@ -82,13 +85,15 @@ class Reader:
     texts: list[Text] = field(default_factory=list)
 
 
-def read(source: Source, command: Sequence[str] = ()) -> Reader:
-    """Read a file. command: the user's, whose --options stand for what argparse would give."""
+def read(source: Source, command: Sequence[str] = (), main: bool = True) -> Reader:
+    """Read a file. command: the user's, whose --options stand for what argparse would give.
+    main: the file is the script itself, and not one that the script imports."""
     reader = Reader(source)
     if source.tree is not None:
         # generated code may nest without end; what was read until then counts
         with contextlib.suppress(RecursionError):
-            _Walk(reader, _values(source.tree, command)).block(source.tree.body, _Context())
+            reached = certain.calls(source.tree) if main else set()
+            _Walk(reader, _values(source.tree, command), reached).block(source.tree.body, _Context())
     return reader
 
 
@@ -120,8 +125,8 @@ class _Context:
 
 
 class _Walk:
-    def __init__(self, reader: Reader, values: dict[str, str]) -> None:
-        self.reader, self.values = reader, values
+    def __init__(self, reader: Reader, values: dict[str, str], reached: set[ast.Call]) -> None:
+        self.reader, self.values, self.reached = reader, values, reached
         tree = reader.source.tree or ast.Module([], [])
         self.aliases = dict(_aliases(tree))
         self.bound = frozenset(_bound(tree))
@@ -175,6 +180,7 @@ class _Walk:
         texts = tuple(t for a in (*node.args, *(k.value for k in node.keywords)) for t in self._texts(a))
         self.reader.calls.append(
             Call(
+                node=node,
                 line=node.lineno,
                 name=name,
                 method=method,
@@ -186,6 +192,7 @@ class _Walk:
                 forgiven=at.forgiven,
                 inside=at.inside,
                 shadowed=name in self.bound,
+                certain=node in self.reached,
             )
         )
         if method == "add_argument" and any(

@@ -2,11 +2,12 @@
 missing imports, CUDA without a GPU, questions, downloads, keys, terminals.
 
 Never runs it. What it cannot know for sure is a "note";
-"fail" is kept for what fails before the first line of the script's own work.
+"fail" is kept for what is sure to fail.
 """
 
 from __future__ import annotations
 
+import ast
 import netrc
 import os
 import re
@@ -70,16 +71,22 @@ _ASK_FIRST = (
     'Use device = "cuda" if torch.cuda.is_available() else "cpu", or an option of the script such as '
     '--device cpu.'
 )
+_NCCL = 'init_process_group("nccl")'
+_IN_DOUBT = re.compile(  # in scripts that look for a GPU themselves, or have another kind of device
+    r"is_available|device_count|CUDA_VISIBLE_DEVICES|nvidia|no_cuda|disable_cuda|transfer_to_npu|gpu_migration"
+    r"|torch_(npu|musa|mlu|xla)|\.(cuda|to)\s*=[^=]|def\s+(cuda|to)\b|setattr"
+)
+_STATELESS = re.compile(r"loss|criteri", re.IGNORECASE)  # modules without weights: .cuda() does nothing
 
 
 def look(sources: Sequence[Source], around: Surroundings) -> Iterator[Finding]:
     """All findings about a script and the files it imports, in the order of the files."""
     yield from _syntax(sources, around)
     yield from missing_imports(sources, around)
-    for source in sources:
+    for n, source in enumerate(sources):
         if source.tree is None:
             continue
-        reader = read(source, around.command)
+        reader = read(source, around.command, main=n == 0)
         for look_for in (_cuda, _questions, downloads, _wandb, _terminal):
             yield from look_for(reader, around)
 
@@ -153,24 +160,24 @@ def _install(module: str, answer: python.Answer) -> str:
 
 def _cuda(reader: Reader, around: Surroundings) -> Iterator[Finding]:
     """Hard-coded CUDA where no GPU is visible. Behind a question for a GPU it is fine;
-    behind another `if` it is a note."""
+    behind another `if` it is a note; where it is reached whenever the script runs, the run fails."""
     if not around.no_gpu or any(_CPU_WORD.fullmatch(w) for w in around.command):
         return
-    lines: dict[str, dict[int, str]] = {"warn": {}, "note": {}}
+    lines: dict[tuple[str, bool], dict[int, str]] = {}
     for line, what, guards in _cuda_uses(reader):
-        if any(_ASKS_FOR_GPU.search(g) for g in guards):
-            continue
-        lines["note" if guards else "warn"].setdefault(line, what)
-    for level, found in lines.items():
-        if not found:
-            continue
-        first = min(found)
+        if not any(_ASKS_FOR_GPU.search(g) for g in guards):
+            lines.setdefault(("note" if guards else "warn", what == _NCCL), {}).setdefault(line, what)
+    fatal = _fatal_lines(reader)
+    for (level, nccl), found in sorted(lines.items(), key=lambda each: min(each[1])):
+        sure = sorted(fatal & set(found)) if level == "warn" else []
+        first = sure[0] if sure else min(found)
         more = sorted(n for n in found if n != first)
         listed = ", ".join([*map(str, more[:5]), *(["..."] if len(more) > 5 else [])])
         also = f" (also line{'s' if len(more) > 1 else ''} {listed})" if more else ""
         sometimes = ", under a condition" if level == "note" else ""
-        yield Finding(level, "cuda", f"{found[first]} needs a GPU{sometimes}, but none is visible{also}.",
-                      _ASK_FIRST, around.name(reader.source), first)
+        yield Finding("fail" if sure else level, "cuda",
+                      f"{found[first]} needs a GPU{sometimes}, but none is visible{also}.",
+                      _cuda_hint(first, nccl, bool(sure)), around.name(reader.source), first)
 
 
 def _cuda_uses(reader: Reader) -> Iterator[tuple[int, str, tuple[str, ...]]]:
@@ -181,6 +188,37 @@ def _cuda_uses(reader: Reader) -> Iterator[tuple[int, str, tuple[str, ...]]]:
     for text in reader.texts:
         if _CUDA_TEXT.fullmatch(text.value) and text.role in ("assigned to device", "default of device"):
             yield text.line, f'device "{text.value}"', text.guards
+
+
+def _cuda_hint(line: int, nccl: bool, sure: bool) -> str:
+    if nccl:
+        return f'In line {line}, write the backend as "nccl" if torch.cuda.is_available() else "gloo".'
+    if sure:
+        return (
+            f"In line {line}, write .to(device), and before that line: "
+            'device = "cuda" if torch.cuda.is_available() else "cpu"'
+        )
+    return _ASK_FIRST
+
+
+def _fatal_lines(reader: Reader) -> set[int]:
+    """Lines that need a GPU and are reached whenever the script runs. Empty if anything in its text may
+    decide otherwise."""
+    torch = any(each.top == "torch" for each in reader.source.imports)
+    if not torch or _IN_DOUBT.search(reader.source.text):
+        return set()
+    return {call.line for call in reader.calls if call.certain and not call.guards and _is_fatal(call)}
+
+
+def _is_fatal(call: Call) -> bool:
+    what = _cuda_call(call)
+    given = [*call.node.args, *(k.value for k in call.node.keywords)]
+    literal = any(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in given)
+    if what == _NCCL:
+        return literal
+    of = ast.unparse(call.node.func.value) if isinstance(call.node.func, ast.Attribute) else ""
+    moved = call.method == "cuda" or (call.method == "to" and literal)
+    return bool(what) and moved and not _STATELESS.search(of)
 
 
 def _cuda_call(call: Call) -> str:
@@ -196,7 +234,7 @@ def _cuda_call(call: Call) -> str:
         *call.positional_texts[:1],
         call.keywords.get("backend"),
     ):
-        return 'init_process_group("nccl")'
+        return _NCCL
     if call.name.endswith("device_count") and call.inside.endswith(("spawn", "nprocs", "world_size")):
         return f"{call.name}() as the number of processes (0 here, so nothing would be trained)"
     if call.method == "to" and len(call.args) == 1 and _RANK_NAME.fullmatch(dotted(call.args[0])):

@@ -10,7 +10,7 @@ import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 from stoker.base.state import State
@@ -19,6 +19,18 @@ from stoker.base.units import format_duration, format_size, from_iso
 LANGUAGES = {"en": "English", "zh": "中文"}
 FOLDER = Path(__file__).with_name("locale")
 HOLE = re.compile(r"\{[^{}]+\}")  # of a sentence with names and values in it, as the code writes it
+SPOKEN = "{_"  # begins a hole whose value is translated even if it is one word
+# what may be in a place of this name
+NAME = r"(?:[\w.@-]|,(?=\d))+"
+NAMES = re.compile(f"{NAME}(?:(?:, | and ){NAME})+")
+PLACES = {"{count}": r"([\d,]+)", "{n}": r"([\d,]+)", "{code}": r"(-?\d+)", "{text}": "(.*)",
+          "{names}": f"({NAME}(?:, {NAME})*)", "{_state}": f"({'|'.join(State)})"}
+SIZE = re.compile(r"[\d.]+ [kMGTP]?B")
+CHINESE = "[\u3000-\u9fff\uff00-\uffef]"
+SPACED = re.compile(rf"((?<={CHINESE}) )?({HOLE.pattern})( (?={CHINESE}))?")
+LONGEST = 1500  # characters of a text that is looked up
+# between two texts of the server -> between their translations
+JOINTS = {". ": "", "; ": "；", ", and for ": "，以及 ", " and ": "，以及 ", ", ": "，", ": ": "："}
 
 
 class Language:
@@ -35,18 +47,8 @@ class Language:
         return self._texts.get(many, one if count == 1 else many)
 
     def sentence(self, text: str) -> str:
-        """A sentence of the server, with names and values in it; as it is if it has no translation."""
-        if text in self._texts:
-            return self._texts[text]
-        for pattern, holes, translation in _patterns(self.name):
-            if found := pattern.fullmatch(text):
-                values = dict(zip(holes, found.groups(), strict=True))
-                return HOLE.sub(partial(self._value, values), translation)
-        return text
-
-    def _value(self, values: Mapping[str, str], hole: re.Match) -> str:
-        value = values[hole[0]]
-        return self.sentence(value) if " " in value else value  # one word is a name
+        """A text of the server, with names and values in it; as it is if it has no translation."""
+        return _meant(self.name, text) or text
 
 
 @cache
@@ -75,26 +77,81 @@ def catalogue(name: str) -> dict[str, str]:
     return found
 
 
+@lru_cache(4096)
+def _meant(name: str, text: str) -> str | None:
+    """The translation of a text of the server: a text of the catalogue, or several that are joined. None if
+    there is none."""
+    texts = catalogue(name)
+    if not texts or len(text) > LONGEST:
+        return None
+    if text in texts or SIZE.fullmatch(text):
+        return texts.get(text, text)
+    joined = (_joined(name, text, joint) for joint in JOINTS if not text.startswith((":", ";")))
+    return next(filter(None, joined), None) or _filled(name, text)
+
+
+def _joined(name: str, text: str, joint: str) -> str | None:
+    """The translation of two texts with `joint` between them, if both have one."""
+    at = text.find(joint)
+    while at >= 0:
+        first = _meant(name, text[:at + joint.startswith(".")])
+        rest = first and _meant(name, text[at + len(joint):])
+        if rest:
+            return f"{first}{JOINTS[joint]}{rest}"
+        at = text.find(joint, at + 1)
+    return None
+
+
+def _filled(name: str, text: str) -> str | None:
+    """The translation of a text of the catalogue that has names and values in it."""
+    for pattern, source, translation in _patterns(name):
+        if found := pattern.fullmatch(text):
+            values = dict(zip(HOLE.findall(source), found.groups(), strict=True))
+            meant = {hole: _value(name, source, hole, value) for hole, value in values.items()}
+            return SPACED.sub(partial(_put, values, meant), translation)
+    return None
+
+
+def _put(values: Mapping[str, str], meant: Mapping[str, str], place: re.Match) -> str:
+    """A value with the spaces around its place, but for a space between two Chinese characters."""
+    before, hole, behind = place.groups("")
+    text = meant[hole]
+    if text != values[hole]:
+        before = "" if re.match(CHINESE, text) else before
+        behind = "" if re.match(CHINESE, text[-1:]) else behind
+    return f"{before}{text}{behind}"
+
+
+def _value(name: str, source: str, hole: str, value: str) -> str:
+    """What stands for a value in a translation."""
+    if hole == "{exception}" or f'"{hole}"' in source or f"'{hole}'" in source:
+        return value  # a text of the user
+    if hole.startswith(SPOKEN) or " " in value:  # another single word is a name
+        value = _meant(name, value) or value
+    return re.sub(", | and ", "、", value) if NAMES.fullmatch(value) else value
+
+
 @cache
-def _patterns(name: str) -> list[tuple[re.Pattern, list[str], str]]:
-    """The sentences of NAME.po that have names and values in them: how each reads, what is in it, its
-    translation."""
+def _patterns(name: str) -> list[tuple[re.Pattern, str, str]]:
+    """The texts of NAME.po that have names and values in them: how each reads, the text, its translation."""
     found = []
     for text, translation in catalogue(name).items():
-        holes = HOLE.findall(text)
-        if not holes:
+        if not HOLE.search(text):
             continue
         way, at = "", 0
         for hole in HOLE.finditer(text):
             way += re.escape(text[at:hole.start()]) + _held(hole)
             at = hole.end()
-        found.append((re.compile(way + re.escape(text[at:]), re.DOTALL), holes, translation))
+        found.append((re.compile(way + re.escape(text[at:]), re.DOTALL), text, translation))
     return found
 
 
 def _held(hole: re.Match) -> str:
-    """What may be in a place of a sentence: a size, one word at its beginning, else any text."""
-    return r"([\d.]+ \w+)" if "format_size" in hole[0] else r"(.*)" if hole.start() else r"(\S*)"
+    """What may be in a place of a text: see PLACES; at the beginning of a text else one word, or a few that
+    begin with a capital."""
+    if "format_size" in hole[0]:
+        return r"([\d.]+ \w+)"
+    return PLACES.get(hole[0]) or (r"(.*)" if hole.start() else r"([A-Z]\w+(?: \w+){1,4}|\S*)")
 
 
 def language(cookie: str | None, accepts: str) -> Language:

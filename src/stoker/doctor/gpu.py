@@ -168,7 +168,7 @@ def torch_findings(torch: dict | None, seen: Gpus) -> Iterator[Finding]:
         yield Finding(
             "warn",
             "torch",
-            f"torch {torch['version']} is built for {build}and will not use the GPU.",
+            f"torch {torch['version']} is built for {build} and will not use the GPU.",
             f"Install a CUDA build of torch (this driver supports {_up_to(seen)}).",
         )
     elif needed and seen.cuda and needed[0] > seen.cuda[0]:

@@ -20,7 +20,7 @@ from stoker.base.errors import (
     TargetError,
 )
 from stoker.base.state import State
-from stoker.base.units import format_duration, from_iso
+from stoker.base.units import clock_time, format_duration, from_iso
 from stoker.cli import output
 from stoker.cli.frames import Frames
 from stoker.cli.options import (
@@ -42,7 +42,8 @@ from stoker.cli.options import (
 from stoker.cli.run import arrivals
 
 ATTACH_BYTES = 4096  # of the log, shown when one comes back to a run
-UNREACHABLE_S = 10.0  # a forced stop waits this long for a machine that cannot be reached
+# a stop waits this long, beyond its grace, for a machine that cannot be reached; with --force the second
+UNREACHABLE_S, UNREACHABLE_FORCED_S = 60.0, 10.0
 
 
 @click.command("logs")
@@ -321,6 +322,8 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
     This takes at most half of the --grace time.
     Order of the signals: SIGTERM to the script (SIGINT if the script does not handle SIGTERM), SIGTERM to all
     processes of the run, SIGKILL. If you press Ctrl-C, stoker no longer waits, but still stops the runs.
+    If a machine cannot be reached for a minute beyond the grace, stoker gives up waiting with exit code 5.
+    The run is stopped when its machine answers.
     @TAG means all runs with a tag.
     A pattern such as 'q-*' means all runs with such a name.
     """
@@ -333,9 +336,10 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
     if not no_wait:
         names = ", ".join(output.shown(run["name"]) for run in stopped if not State(run["state"]).final)
         hint = "" if force else "; --force: kill at once"
+        patience_s = UNREACHABLE_FORCED_S if force else UNREACHABLE_S + 2 * (grace or 0.0)
         with output.slow(f"waiting for {names} to end. Ctrl-C: stop waiting{hint}"):
             stopped = [
-                run if State(run["state"]).final else _until_stopped(run["id"], force) for run in stopped
+                run if State(run["state"]).final else _until_stopped(run["id"], patience_s) for run in stopped
             ]
     if as_json:
         output.print_json(stopped)
@@ -349,10 +353,7 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
     for run in silent:
         output.print_error(
             TargetError(
-                (
-                    f"{output.shown(run['name'])} is not stopped yet: {output.shown(run['target'])} cannot "
-                    "be reached."
-                ),
+                f"{output.shown(run['name'])} is not stopped yet: {_silent_since(run)}.",
                 hint=(
                     "Stoker stops the run when the machine answers. To wait for the end: "
                     f"stoker wait {output.type_ref(run)}"
@@ -362,15 +363,24 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
     return TargetError.exit_code if silent else code
 
 
-def _until_stopped(run_id: str, force: bool) -> dict:
-    """The run when it has ended; with `force` also one whose machine stays silent.
+def _silent_since(run: dict) -> str:
+    """That its machine cannot be reached, and since when."""
+    if run.get("reachability") == "unseen":
+        return "its processes give no sign of life"
+    since = (run.get("unreachable") or {}).get("since")
+    told = f" since {clock_time(from_iso(since), time.time())}" if since else ""
+    return f"{output.shown(run['target'])} cannot be reached{told}"
+
+
+def _until_stopped(run_id: str, patience_s: float) -> dict:
+    """The run when it has ended, or when its machine has been silent for `patience_s`.
     Says what the stop waits for: a machine that cannot be reached, and at a terminal each stage of the ladder
     as it begins."""
     terminal = output.is_terminal(sys.stderr)
-    leave_at, told = time.monotonic() + UNREACHABLE_S, ""
+    silent_at, told = 0.0, ""
 
     def enough(run: dict) -> bool:
-        nonlocal told
+        nonlocal silent_at, told
         if State(run["state"]).final:
             return True
         silent = run.get("reachability") in ("unreachable", "unseen")
@@ -379,7 +389,8 @@ def _until_stopped(run_id: str, force: bool) -> dict:
         if name != told:
             told = name
             output.say(f"{output.shown(run['name'])}: {_silent_line(run) if silent else ladder_line(stage)}")
-        return force and silent and time.monotonic() >= leave_at
+        silent_at = (silent_at or time.monotonic()) if silent else 0.0
+        return silent and time.monotonic() - silent_at >= patience_s
     return _until(run_id, enough, step_s=0.5 if terminal else output.SILENT_S)
 
 

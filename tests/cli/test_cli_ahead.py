@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import venv
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -59,6 +62,26 @@ def test_the_python_of_a_machine_is_chosen_once_or_for_a_run(ground: Ground, far
     facts = ground.stoker("machine", "check", "far", "--json").json()
     assert facts["chosen_python"] == str(chosen) and {each["found"] for each in facts["pythons"]} & {"login shell", "PATH"}
     assert all(each["version"].startswith("3.") and each["python"].startswith("/") for each in facts["pythons"])
+
+
+@pytest.fixture
+def of_home(sshd: Sshd) -> Iterator[Path]:
+    """Environments in the home of the machine: `env` and `odd`."""
+    for name in ("env", "odd"):
+        venv.create(sshd.home / name, with_pip=False, symlinks=True)
+    yield sshd.home
+    for name in ("env", "odd"):
+        shutil.rmtree(sshd.home / name)
+
+
+def test_environments_in_the_home_of_a_machine_are_found_and_chosen(ground: Ground, far: Path, of_home: Path):
+    ground.script("x.py", "import sys; print(sys.prefix)")
+    for python in ("~/env", "~/env/", "~/env/bin/python", f"{ground.user}/env", str(of_home / "env")):
+        assert ground.stoker("run", "--on", "far", "--new", "--python", python, "x.py").ok().out == f"{of_home}/env\n", python
+    missing = ground.stoker("run", "--on", "far", "--new", "--python", "~/none", "x.py")
+    assert missing.code == 125 and f"{of_home}/none/bin/python: no such file" in missing.err, missing.err
+    facts = ground.stoker("machine", "check", "far", "--json").json()
+    assert {str(of_home / name / "bin" / "python") for name in ("env", "odd")} <= {each["python"] for each in facts["pythons"]}
 
 
 def test_doctor_names_what_is_missing_there(ground: Ground, far: Path):

@@ -200,6 +200,8 @@ def take_over(inherit: dict) -> None:
 def exec_found(argv: list[bytes], env: dict[bytes, bytes]) -> None:
     """exec along the run's own PATH.
     Raises Problem with a sentence that says what is wrong with the command."""
+    if argv[0].startswith(b"~/"):  # the home of this machine, of which the command's sender knows nothing
+        argv = [os.path.expanduser(argv[0]), *argv[1:]]
     name = argv[0]
     shown = name.decode("utf-8", "replace")
     path = env.get(b"PATH", b"/usr/local/bin:/usr/bin:/bin")

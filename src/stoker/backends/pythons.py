@@ -51,10 +51,12 @@ PLACES = (
     (
         "venv",
         (
+            "~/env",
             "~/venv",
             "~/.venv",
             "~/*/venv",
             "~/*/.venv",
+            "~/*/env",
             "~/.virtualenvs/*",
             "/venv",
             "/opt/venv",
@@ -78,6 +80,8 @@ def find():
             if folder
         ]
     wanted += [(os.path.join(each, "bin", "python"), "conda") for each in listed_by_conda()]
+    venvs = sorted(glob.glob(os.path.expanduser("~/*/pyvenv.cfg")))
+    wanted += [(os.path.join(os.path.dirname(each), "bin", "python"), "venv") for each in venvs[:MOST]]
     for words, patterns in PLACES:
         for pattern in patterns:
             wanted += [

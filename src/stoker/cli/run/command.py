@@ -148,7 +148,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     metavar="PYTHON",
     help=(
         "Run the script with this Python: a path, an environment's folder, or a version. With --on: "
-        "a path on that machine."
+        "a path or an environment's folder on that machine, such as ~/env."
     ),
 )
 @click.option(
@@ -433,7 +433,7 @@ def choose_python(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str,
     from stoker.doctor import environment
 
     if o["target"] != "local":
-        return command if o["python"] is None else _with_python(command, o["python"], o["target"])
+        return command if o["python"] is None else _with_python(command, launch.far_python(o), o["target"])
     folder = Path(_folder(o["cwd"]))
     if o["python"] is None:
         found, name = environment.activated(command, folder, env)
@@ -451,11 +451,6 @@ def choose_python(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str,
 def _with_python(command: tuple[str, ...], python: str, target: str) -> tuple[str, ...]:
     """The command with this interpreter in front of its script. Raises InvalidSpec."""
     first = os.path.basename(command[0])
-    if target != "local" and not python.startswith("/"):
-        raise InvalidSpec(
-            f"With --on, --python takes the absolute path of a Python on {output.shown(target)}.",
-            hint=f"See its Pythons: stoker machine check {output.shown(target)}",
-        )
     if command[0].endswith(".py"):
         return (python, *command)
     if first.startswith("python"):

@@ -1,4 +1,4 @@
-"""`stoker run --ranks` and `--compat`: how the script of a run is started for them."""
+"""How `stoker run` starts the script of a run for `--ranks`, `--compat`, and `--python` with `--on`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import stoker
 from stoker.base.errors import InvalidSpec
+from stoker.cli import output
 
 LIBRARIES = ("lightning", "colossalai")
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
@@ -52,3 +53,20 @@ def lend_names(o: Mapping[str, Any], env: dict[str, str]) -> None:
         )
     names = Path(stoker.__file__).parent / "compat" / "own_names" / o["compat"]
     env["PYTHONPATH"] = os.pathsep.join([os.fspath(names), *filter(None, [env.get("PYTHONPATH")])])
+
+
+def far_python(o: Mapping[str, Any]) -> str:
+    """The path of --python on another machine: of an interpreter, or of an environment's folder. Starts with
+    "/" or "~/". Raises InvalidSpec."""
+    python, here = o["python"], os.path.expanduser("~/")
+    if here != "/" and python.startswith(here):  # this machine's shell has replaced the ~
+        python = f"~/{python.removeprefix(here)}"
+    if not python.startswith(("/", "~/")):
+        raise InvalidSpec(
+            f"With --on, --python takes a path on {output.shown(o['target'])} that begins with / or ~/.",
+            hint=f"See its Pythons: stoker machine check {output.shown(o['target'])}",
+        )
+    folder, name = os.path.split(python.rstrip("/"))
+    if name.startswith(("python", "pypy")) or os.path.basename(folder) == "bin":
+        return python
+    return os.path.join(folder, name, "bin", "python")

@@ -37,7 +37,7 @@ def wrapped(spec: Spec, target: Target, argv: Sequence[str]) -> list[str]:
     """A command that first builds the environment, if it is missing, and then runs `argv` in it."""
     if not spec.install:
         return list(argv)
-    named = os.path.basename(argv[0]).startswith("python") and os.path.isabs(argv[0])
+    named = os.path.basename(argv[0]).startswith("python") and argv[0].startswith(("/", "~/"))
     python = argv[0] if named else target.config.python or "python3"
     return [python, "-I", "-S", f"../{INSTALLER}", VENVS, target.config.index_url, "--", *argv]
 

@@ -202,7 +202,7 @@ def test_a_run_in_a_loop_over_a_list_takes_from_it_what_it_reads(ground: Ground,
 def test_a_list_in_a_pipe_that_a_run_took_and_did_not_read_is_told(ground: Ground):
     loop = f"printf '0.1\\n0.2\\n' | while read lr; do {shlex.quote(STOKER)} run --new -- sh -c 'sleep 0.5'; done"
     told = subprocess.run(["bash", "-c", loop], cwd=ground.work, env=ground.env, check=True, capture_output=True, text=True, timeout=60).stderr
-    assert told == "stoker: stdin was read (4 B), but the run did not use it. In a shell loop, add < /dev/null to the command.\n"
+    assert told == "stoker: Stoker read stdin (4 B), but the run did not use it. In a shell loop, add < /dev/null to the command.\n"
 
 
 def test_ctrl_c_on_pipes_is_what_python_gets(place: Ground):
@@ -356,7 +356,7 @@ def test_a_late_prompt_is_explained(ground: Ground):
     term = ground.terminal("run", "--name", "mine", "--grace", "2s", "bash", "train.sh")
     assert term.wait(30) == 0
     assert b"end\r\n" in term.seen  # the notice comes by another way than the output, and may be there first
-    assert b"stoker: command finished; ending 2 processes that it left running: sleep, sleep\r\n" in term.seen
+    assert b"Stoker ends 2 processes that the command left running: sleep, sleep\r\n" in term.seen
     term.close()
     assert "left 2 processes running, which Stoker ended: sleep, sleep" in ground.stoker("show", "mine").ok().out
     assert ground.stoker("run", "--new", "--grace", "2s", "bash", "train.sh").err == "", "nobody is told who is not there"

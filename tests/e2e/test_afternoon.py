@@ -114,7 +114,7 @@ def test_two_laptops_and_one_box(laptops: tuple[Ground, Ground], box: Box):
     assert [each["id"] for each in taken] == [run["id"]]
     until(lambda: new.show(run["id"])["state"] == "running", 60, "the run that was taken over")
     told = until(lambda: s if "Taken over by " in (s := lost.show("train")["sentence"]) else None, 60, "the word to the first owner")
-    assert "can no longer be stopped from here" in told
+    assert "this state folder can no longer stop the run" in told
     assert lost.stoker("stop", "train").code == 6
     lost.stoker("rm", "--yes", "--force", "train").ok()
     assert new.show(run["id"])["state"] == "running"

@@ -197,8 +197,8 @@ def test_a_run_on_a_machine_that_never_comes_back_is_forgotten_by_force(laptop, 
         box.service.rm("ended")
     assert f"stoker rm --force {ended['id']}" in refused.value.hint
     left = box.service.rm("far", force=True)["left"]
-    assert left == (f"box does not answer, and still has the folder {run['folder']} and its processes, if they still run "
-                    "(to get the run back when box answers: stoker machine adopt box).")
+    assert left == (f"box does not answer, so Stoker did not delete the folder {run['folder']} and did not end the run's processes there. "
+                    "When box answers, you can get the run back: stoker machine adopt box.")
     assert "processes" not in box.service.rm(ended["id"], force=True)["left"] and not box.service.runs(all=True)
     assert not list(box.home.runs.iterdir())
     box.sshd.again()

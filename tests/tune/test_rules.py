@@ -359,4 +359,4 @@ def test_the_page_on_tuning_has_every_word():
 def test_a_mean_batch_is_said_as_a_whole_number():
     made = facts(*pairs("R1", 9.9, batch=31.9479), *pairs("batch=2x", 10.4, batch=31.9479, grown=2))
     said = next(t.text for t in judged(made).tips if t.name == "batch_size")
-    assert said.startswith("Twice the batch of 32 gives"), said
+    assert said.startswith("A batch size of 64 gives"), said

@@ -61,7 +61,7 @@ def open_(name: str, port: int, here: int | None) -> None:
                 f"Port {here} of this machine cannot be used: {e.strerror}.",
                 hint=f"stoker open {output.shown(name)} --port {port} --here {here % 50000 + 10000}",
             ) from e
-    output.say(f"http://{LOOPBACK}:{here} now opens port {port} of {output.shown(name)}. Ctrl-C: close")
+    output.say(f"http://{LOOPBACK}:{here} is now port {port} of {output.shown(name)}. To close: Ctrl-C")
     _become_ssh(
         "-N",
         "-o",

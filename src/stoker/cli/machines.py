@@ -141,8 +141,8 @@ def _policy(name: str, config: TargetConfig) -> str:
     """When the machine is switched off, in a sentence; or that nobody does it."""
     if not config.off:
         return (
-            f"{name} has no --off command, so the machine stays on after its last run, and you continue to "
-            "pay for it."
+            f"{name} has no --off command, so the machine stays on after its last run. A rented machine then "
+            "continues to cost money."
         )
     after = f"{format_duration(config.off_after_s)} after" if config.off_after_s else "after"
     drained = (

@@ -133,8 +133,7 @@ def _tell(told: dict) -> None:
     if by["kept"]:
         output.say(
             f"{name}: {_count(by['kept'])} put into {output.shown(told['outputs'])}, because your folder "
-            "has different content under the same name: "
-            f"{_named(by['kept'])}"
+            f"has files with the same name but different content: {_named(by['kept'])}"
         )
 
 

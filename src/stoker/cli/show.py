@@ -122,7 +122,7 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
     if run.get("reachability") == "unseen" and not State(run["state"]).final:
         yield (
             "reachable",
-            "only its folder: its processes were started in another container or on another node",
+            "only the run's folder; its processes were started in another container or on another node",
         )
     if run.get("target") != "local":
         yield "target", f"{output.shown(str(run.get('target')))}{_keeps_running(run)}"
@@ -137,7 +137,7 @@ def _keeps_running(run: dict) -> str:
         machine = load_config(home()).targets.get(str(run.get("target")))
         if State(run["state"]).final and machine is not None and machine.host and not machine.off:
             return (
-                "; it has no --off command: it continues to run, and a rented machine continues to cost money"
+                "; it has no --off command, so it stays on; a rented machine then continues to cost money"
             )
     return ""
 

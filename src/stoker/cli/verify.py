@@ -163,7 +163,7 @@ class _Bench:
         noise = compare.noise(plain, second)
         if second["digest"] is None or plain["digest"]["digest"] != second["digest"]["digest"]:
             return self._report(
-                "not deterministic: two undisturbed runs end with different weights",
+                "not deterministic: two runs without a kill end with different weights",
                 ["The runs cannot be compared bit for bit. Does the script set its seeds?", *_said(second)],
                 1,
                 [],
@@ -218,7 +218,7 @@ class _Bench:
             for t in trials
         ]
         notes += [
-            f"not compared: {name}, which also differs between undisturbed runs"
+            f"not compared: {name}, which also differs between two runs without a kill"
             for name in noise.names()
         ]
         notes += [

@@ -80,5 +80,5 @@ def _python(
             and os.path.realpath(beside) != os.path.realpath(answer.prefix)
             and not env.get("VIRTUAL_ENV")
         ):
-            yield Finding("note", "python", f"{beside.name} in this folder is not active, so it is not used.",
-                          f"source {beside.name}/bin/activate")
+            text = f"The environment {beside.name} in this folder is not active, so Stoker does not use it."
+            yield Finding("note", "python", text, f"source {beside.name}/bin/activate")

@@ -109,7 +109,7 @@ LINTS = {
             "unshuffled",
             "warn",
             "On some or all machines, the sample order is the same in each epoch.",
-            "Set shuffle=True for the training loader with and without a GPU.",
+            "Set shuffle=True for the training loader, on machines with a GPU and without.",
             lint_data.unshuffled,
         ),
         Lint(
@@ -132,8 +132,8 @@ LINTS = {
         Lint(
             "pin-without-gpu",
             "note",
-            "pin_memory=True has no effect except a warning in a script that uses no GPU.",
-            "Remove it.",
+            "In a script that uses no GPU, pin_memory=True has no effect except a warning.",
+            "Remove pin_memory=True.",
             lint_data.pin_without_gpu,
         ),
         Lint(
@@ -148,7 +148,7 @@ LINTS = {
         Lint(
             "no-zero-grad",
             "warn",
-            "The gradients are not cleared between two steps (or are cleared before they are used).",
+            "The script does not clear the gradients between two steps, or clears them before their use.",
             "Call optimizer.zero_grad() once a step, before backward().",
             lint_learning.no_zero_grad,
         ),
@@ -193,7 +193,7 @@ LINTS = {
             "softmax-before-loss",
             "warn",
             (
-                "The loss applies softmax (or sigmoid) itself; applied twice, it makes the training slow "
+                "The loss applies softmax (or sigmoid) itself. A second softmax makes the training slow "
                 "and poor."
             ),
             "Pass the raw outputs to the loss.",

@@ -147,9 +147,9 @@ def _stillness(still_s: float | None) -> str:
     if not still_s:
         return ""
     return (
-        f" Stoker's agent for this run has been silent for {format_duration(still_s)}: "
-        "a signal or a debugger may have stopped it, its machine may be paused, or its disk may be "
-        "blocked. While the agent is silent, limits are not enforced."
+        f" The agent, the process that supervises this run, has been silent for {format_duration(still_s)}. "
+        "Perhaps a signal or a debugger stopped the agent, its machine is paused, or its disk is blocked. "
+        "While the agent is silent, Stoker does not enforce limits."
     )
 
 
@@ -199,7 +199,7 @@ def sentence(run: Run, waits_for: str | None = None, silence: Silence | None = N
     elif run.reachability == Reachability.UNREACHABLE:
         told += " The machine cannot be reached; this is the last known state."
     if run.evidence.get("taken_over"):
-        told += f" Taken over by {run.evidence['taken_over']}: the run can no longer be stopped from here."
+        told += f" Taken over by {run.evidence['taken_over']}: this state folder can no longer stop the run."
     if run.reachability == Reachability.UNSEEN:
         told += (
             " Its processes were started in another container or on another node, and give no sign of life. "

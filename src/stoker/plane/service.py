@@ -308,10 +308,11 @@ class Service(Finding):
                 f"The machine {run.target} is not in config.toml, so Stoker does not delete the run's "
                 "files there."
             )
-        processes = "" if run.state.final else "and its processes, if they still run "
+        processes = "" if run.state.final else "and did not end the run's processes "
         return (
-            f"{run.target} does not answer, and still has the folder {target.run_folder(run.id)} {processes}"
-            f"(to get the run back when {run.target} answers: stoker machine adopt {run.target})."
+            f"{run.target} does not answer, so Stoker did not delete the folder {target.run_folder(run.id)} "
+            f"{processes}there. When {run.target} answers, you can get the run back: stoker machine adopt "
+            f"{run.target}."
         )
 
     def wait(self, ref: str, timeout_s: float, outputs: bool = False) -> dict:

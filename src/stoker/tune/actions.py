@@ -47,7 +47,7 @@ _ADVICE = {
     "replicas": "Use DistributedDataParallel, or one device.",
     "anomaly": "Turn set_detect_anomaly off.",
     "memory_jump": (
-        "Find the largest batch that fits: stoker tune --batch. It also counts the optimizer's state."
+        "Find the largest batch that fits, together with the optimizer's state: stoker tune --batch."
     ),
     "tiny_batch": "Try a larger batch. This changes the training: choose the learning rate again.",
     "threads": "Use as many threads as cores.",
@@ -306,7 +306,7 @@ def _kept(view: View, reading: Reading, whole: float, waits: Range) -> Iterator[
             "batched",
             "setting",
             "A",
-            "Fetch whole batches at once (the samples that Stoker compared are equal).",
+            "Fetch whole batches at once. In Stoker's comparison, the samples were the same.",
             ratio,
             0.95 if view.ratio("batched") else 0.8,
             "sample_work",
@@ -324,7 +324,10 @@ def _kept(view: View, reading: Reading, whole: float, waits: Range) -> Iterator[
     ):
         together = (view.per_sample("collate_s") or 0) * (view.batch or 1)
         ratio = view.ratio("cache") or _forecast(compute + 0.05 * waits.value * whole + together, whole)
-        text = f"Keep the samples after the first epoch: {size / 2**20:,.0f} MiB, and they are not random."
+        text = (
+            "Keep the samples in memory after the first epoch: they are not random, and take "
+            f"{size / 2**20:,.0f} MiB."
+        )
         alone = (
             {"workers": 0}
             if view.workers

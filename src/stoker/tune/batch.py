@@ -261,14 +261,14 @@ def rule(optimizer: str, momentum: float, lr: float | None, times: float) -> str
     if optimizer == "SGD":
         scaled = at.format((lr or 0) * min(times, LR_MOST))
         text = (
-            f"learning rate times {min(times, LR_MOST):.3g}{scaled}, with a warm-up over the first epochs "
-            "(linear rule for SGD)"
+            f"multiply the learning rate by {min(times, LR_MOST):.3g}{scaled}, with a warm-up over the first "
+            "epochs (linear rule for SGD)"
         )
     elif optimizer in _ADAMS:
         scaled = at.format((lr or 0) * math.sqrt(min(times, LR_MOST)))
         text = (
-            f"learning rate times {math.sqrt(min(times, LR_MOST)):.3g}{scaled} (square root rule for "
-            f"{optimizer})"
+            f"multiply the learning rate by {math.sqrt(min(times, LR_MOST)):.3g}{scaled} (square root rule "
+            f"for {optimizer})"
         )
     else:
         return (
@@ -282,7 +282,7 @@ def rule(optimizer: str, momentum: float, lr: float | None, times: float) -> str
 def lines(out: Answer) -> list[str]:
     """The report, as it is printed: the verdict first."""
     if out.refused or out.chosen is None:
-        return [f"The batch was not tried: {out.refused}"]
+        return [f"Stoker tried no other batch size: {out.refused}"]
     chosen, own = out.chosen, next((p for p in out.points if p.size == out.own and p.ok), None)
     said = [_verdict(out, chosen, own), ""]
     said.append(f"  {'batch':>8}  {'samples/s':>10}  {'ms':>8}  {'memory':>9}")
@@ -298,9 +298,8 @@ def lines(out: Answer) -> list[str]:
         )
     elif out.samples is not None and out.largest >= out.samples // LEAST_STEPS > 0:
         said.append(
-            f"The data set limits the batch before memory does: with {out.largest} of {out.samples:,} "
-            "samples per batch, "
-            f"an epoch has {LEAST_STEPS} steps."
+            f"The size of the data set limits the batch size: with {out.largest} of {out.samples:,} samples "
+            f"in a batch, an epoch has only {LEAST_STEPS} steps. Memory would allow more."
         )
     if out.varied:
         said.append("The samples differ in length. The memory shown is for the longest samples seen.")
@@ -318,13 +317,13 @@ def lines(out: Answer) -> list[str]:
 def _verdict(out: Answer, chosen: Point, own: Point | None) -> str:
     if own is None:
         return (
-            f"Your batch of {out.own} does not run here ({out.points[0].why}); "
-            f"{chosen.size} does, with {chosen.rate:,.0f} samples/s."
+            f"Your batch size of {out.own} does not run here ({out.points[0].why}). "
+            f"A batch size of {chosen.size} runs, with {chosen.rate:,.0f} samples/s."
         )
     if chosen.size == own.size:
         return (
-            f"Keep your batch of {own.size}: larger batches train almost the same number of samples per "
-            "second."
+            f"Keep your batch size of {own.size}: with larger batches, the number of samples per second "
+            "is almost the same."
         )
     return (
         f"Batch {chosen.size} instead of {own.size}: {chosen.rate / own.rate:.2f}x the samples per second "
@@ -342,8 +341,8 @@ def _about_training(out: Answer, times: float) -> list[str]:
     ]
     if times > LR_MOST:
         text.append(
-            f"  start with {nice(LR_MOST * out.own)} ({LR_MOST} times yours), and check the loss before "
-            "you continue"
+            f"  start with a batch size of {nice(LR_MOST * out.own)} ({LR_MOST} times your batch size), and "
+            "check the loss before you continue"
         )
     if out.pairs:
         text.append(
@@ -354,9 +353,8 @@ def _about_training(out: Answer, times: float) -> list[str]:
     if out.accumulated > 1:
         fewer = max(1, round(out.accumulated / times))
         text.append(
-            f"  you accumulate {out.accumulated} batches: {fewer} batches of {size} keep the effective "
-            "batch and the "
-            "learning rate; BatchNorm then computes over the larger batch"
+            f"  your script accumulates {out.accumulated} batches. To keep the effective batch and the "
+            f"learning rate, accumulate {fewer} of {size} (BatchNorm then computes over the larger batch)"
         )
     else:
         text.append(f"  the effective batch of one optimizer step would be {size}, not {out.own}")

@@ -187,8 +187,8 @@ def _format(view: View) -> Iterator[Cause]:
         )
     elif half is None and (forecast := shorter(view)) is not None:
         text = (
-            f"Large matrix products in float32; in bfloat16 they are {matmul_gain(view):.1f} times as fast "
-            "on this machine (forecast)."
+            "The model computes large matrix products in float32. In bfloat16, they are "
+            f"{matmul_gain(view):.1f} times as fast on this machine (forecast)."
         )
         yield Cause("precision", text, gained(forecast), "forecast")
     last = view.computed("channels_last")
@@ -244,7 +244,7 @@ def _anomaly(view: View, reading: Reading) -> Iterator[Cause]:
         "gradient"
     )
     if without:
-        less = f"without it, a step takes {without.value:.0%} of its current time."
+        less = f"without set_detect_anomaly, a step takes {without.value:.0%} of its current time."
         yield Cause("anomaly", f"{text}; {less}", gained(without), "differencing", *where)
         return
     share = view.clock_share("forward", "backward")

@@ -123,8 +123,8 @@ def _waits(view: View, reading: Reading, lines: Placed) -> Iterator[Cause]:
     yield Cause(
         name,
         (
-            f"{what} in each step: {wait:.0%} of the time is spent there, and up to {share:.0%} of the "
-            "step could be overlapped."
+            f"{what} in each step. This takes {wait:.0%} of the time. Up to {share:.0%} of the step could "
+            "overlap with other work."
         ),
         Range(share, 0.5 * share, min(1.0, 1.3 * share)),
         "sampler",

@@ -205,7 +205,7 @@ def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
     share = _part(stall, sample / whole)
     each = f"{work * 1e3:.3g} ms of CPU per sample, {sample * batch * 1e3:.3g} ms a batch"
     if sample >= WORTH_KEEPING_S and repeats(view, reading):
-        text = f"{each}, again in each epoch, although the result is the same."
+        text = f"Each epoch prepares the same samples again: {each}."
         yield Cause("repeated_work", text, share, "differencing", *place)
         return
     yield Cause("sample_work", f"{each}: {share.value:.0%} of the step.", share, "differencing", *place)

@@ -155,7 +155,7 @@ def _of_loader(view: View, reading: Reading) -> Iterator[Refusal]:
             yield Refusal(
                 knob,
                 "dataset_changes",
-                f"The dataset is changed between epochs ({names}); kept workers or samples "
+                f"The script changes the dataset between epochs ({names}); kept workers or samples "
                 "would not see the change.",
                 "Let the workers restart in each epoch, as they do now.",
             )
@@ -172,7 +172,7 @@ def _of_loader(view: View, reading: Reading) -> Iterator[Refusal]:
             "batched",
             "random_samples",
             f"Reading a whole batch at once would give different samples: {proof['batched']}.",
-            "Write __getitems__ in the dataset, if the order of random numbers does not matter.",
+            "If the order of random numbers does not matter, write __getitems__ in the dataset.",
         )
 
 
@@ -186,7 +186,7 @@ def _of_stream(view: View) -> Iterator[Refusal]:
         )
     for knob in ("cache", "batched"):
         yield Refusal(knob, "order_matters", "The data is a stream: its samples have no index.",
-                      "Use a dataset with __getitem__, if memory allows.")
+                      "If memory allows, use a dataset with __getitem__.")
 
 
 # --- of the maths

@@ -525,7 +525,7 @@ class Search:
         report, steps = self._report, self._report.facts.get("steps_seen")
         report.state = "refused"
         report.sentence = (f"Not tuned: the whole training takes about {format_duration(ended.seconds)}"
-                           f"{f' ({steps:,} steps)' if steps else ''}, less than tuning takes.")
+                           f"{f' ({steps:,} steps)' if steps else ''}. Tuning would take longer.")
         report.hint = (
             "Tuning saves time only if the training takes about 10 minutes or more. To tune anyway: "
             "stoker tune --force ..."

@@ -114,7 +114,7 @@ class _Judge:
             return tip
         waits = feeding.waited(self.view)
         if waits is not None and waits.value < NOTHING:
-            text = f"Only {waits.value:.1%} of the step waits for data."
+            text = f"Waiting for data takes only {waits.value:.1%} of the step."
             return Tip("num_workers", "DONE" if self.view.workers else "NO EFFECT", text, 0.0)
         measured = [r for p in self.view.phases if p.startswith("workers=") and (r := self.view.ratio(p))]
         if measured:
@@ -180,7 +180,7 @@ class _Judge:
         return Tip(
             "batch_size",
             "HELPS",
-            f"Twice the batch of {round(batch)} gives more samples per second, but changes the training.",
+            f"A batch size of {2 * round(batch)} gives more samples per second, but changes the training.",
             gain,
         )
 

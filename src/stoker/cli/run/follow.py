@@ -231,7 +231,7 @@ class Follower:
         if left and output.is_terminal(sys.stderr):
             names = output.shown(", ".join(left[:LEFT_NAMED]) + (", ..." if len(left) > LEFT_NAMED else ""))
             count = "a process" if len(left) == 1 else f"{len(left)} processes"
-            self._say(f"command finished; ending {count} that it left running: {names}")
+            self._say(f"The command has finished. Stoker ends {count} that the command left running: {names}")
 
     def _settled(self) -> bool:
         """After the last frame of an attempt:
@@ -275,7 +275,7 @@ class Follower:
             return
         if read == 0:
             self._say(
-                f"stdin was read ({format_size(taken)}), but the run did not use it. In a shell loop, add "
+                f"Stoker read stdin ({format_size(taken)}), but the run did not use it. In a shell loop, add "
                 "< /dev/null to the command."
             )
 

@@ -37,8 +37,8 @@ def apply(o: Mapping[str, Any], spec: dict, env: dict[str, str]) -> list[str]:
         settings = rest if keep.words(rest) else {}
         left = [
             *left,
-            "torch.compile is not used: stoker tune found it faster, but compiled code cannot resume exactly "
-            "(to use it: --resume off)",
+            "torch.compile is not used. stoker tune found that torch.compile is faster, but compiled code "
+            "cannot resume exactly (to use torch.compile: --resume off)",
         ]
     told = [output.shown(line) for line in left]
     if settings:

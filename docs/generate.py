@@ -139,7 +139,9 @@ def _docstring(node: ast.AST) -> list[str]:
         word, colon, rest = line.partition(": ")
         item = colon and re.fullmatch(r"[a-z_]+", word)
         text = f"- `{word}`: {rest}" if item else line
-        if item and found and found[-1] and not found[-1].startswith("- "):
+        listed = bool(found) and found[-1].startswith(("- ", "    "))
+        goes_on = bool(item) or line.startswith("    ")
+        if found and found[-1] and line and listed != goes_on:
             found.append("")
         found.append(text)
     return [*found, ""]

@@ -71,7 +71,7 @@ HINTS = (  # text in the last words -> what it certainly means
     ("URL fetch failure on", "A download failed: this machine cannot reach the address."),
     (
         "EOF when reading a line",
-        "The script asked for input and has none: give --stdin FILE, or run it in the foreground.",
+        "The script asked for input, but has no input: use --stdin FILE, or run it in the foreground.",
     ),
     (
         "No API key configured. Use `wandb login`",

@@ -44,7 +44,7 @@ def split(found: object) -> tuple[list[Optimizer], list[dict]]:
         if found.get("frequency", 1) != 1:
             raise InvalidSpec(
                 "configure_optimizers: Stoker does not support `frequency` (optimizers that take turns).",
-                hint="Set automatic_optimization = False and step them in training_step.",
+                hint="Set automatic_optimization = False, and step the optimizers in training_step.",
             )
         own = found.get("lr_scheduler")
         return [found["optimizer"]], [] if own is None else [_entry(own, found.get("monitor"))]

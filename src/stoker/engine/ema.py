@@ -13,8 +13,8 @@ from stoker.engine.errors import InvalidSpec
 
 
 class EMA:
-    """Averaged weights of a model. Give it to `engine.setup`, call `update` after each optimizer step;
-    a Trainer does both.
+    """Averaged weights of a model. Pass the EMA to `engine.setup`, and call `update` after each optimizer
+    step. A Trainer does both.
 
         ema = stoker.EMA(model, decay=0.999)
         with ema.applied():      # the model computes with the averages inside

@@ -136,8 +136,8 @@ class Engine:
         self._core.gradients.add(loss, into, self._micro(), weight, only=bool(optimizers), again=retain_graph)
 
     def update(self, *optimizers: Optimizer) -> bool:
-        """At the end of an accumulation, step these optimizers (default:
-        all) and clear their gradients. Returns True if they stepped."""
+        """At the end of an accumulation, step these optimizers and clear their gradients.
+        Default: all optimizers. Returns True if the optimizers stepped."""
         return self._update(list(optimizers) or self._core.objects.optimizers)
 
     def _micro(self) -> data.Micro:
@@ -195,10 +195,10 @@ class Engine:
         return total / weights if weights else float("nan")
 
     def save(self, score: float | None = None) -> None:
-        """Save a checkpoint at the next boundary: the next batch after an optimizer step, or the next epoch.
+        """Save a checkpoint soon: at the next batch after an optimizer step, or at the next epoch.
 
-        score: larger is better; the best checkpoint is kept in addition to the newest
-            (`export(best=True)` reads it).
+        score: larger is better. The engine keeps the checkpoint with the best score in addition to the
+            newest checkpoint; `export(best=True)` reads the best one.
         """
         if not self._core.resuming:
             self._core.keeper.want(None if score is None else float(score))

@@ -47,12 +47,14 @@ def save_checkpoint(
     """Save these objects, and the random states of torch, random and numpy.
     If this fails, the previous checkpoint is unchanged.
 
-    path: a folder. epoch: the number of the epoch that has just ended. modules, optimizers: one object,
-        or a list.
+    path: a folder.
+    epoch: the number of the epoch that has just ended.
+    modules: one module, or a list of modules.
+    optimizers: one optimizer, or a list of optimizers.
     more: schedulers and other objects with state_dict; lists, dicts, sets, tensors and arrays. Put
         numbers into a dict.
-    safe_replacement: has no effect, because replacement is always safe. With several ranks, only rank 0
-        writes.
+    safe_replacement: has no effect, because replacement is always safe.
+    With several ranks, only rank 0 writes.
     Raises InvalidSpec for an object that cannot be saved, StateError if the checkpoint could not be written.
     """
     if not safe_replacement:

@@ -36,7 +36,10 @@ class Schedule:
     def __init__(
         self, optimizer: Optimizer, lengths: dict[str, Length], shape: Callable[[int, dict[str, int]], float]
     ) -> None:
-        """lengths: name -> length. shape: (step, lengths in steps) -> factor of the rate after warm-up."""
+        """
+        lengths: the lengths, by name.
+        shape: a function of the step and the lengths in steps. Returns the factor of the rate after warm-up.
+        """
         self.optimizer = optimizer
         self.steps = 0
         self._shape = shape
@@ -92,7 +95,7 @@ class Schedule:
         if not self.bound:
             raise InvalidSpec(
                 "The schedule has a length in epochs or samples, but does not know the length of an epoch.",
-                hint="Give it to engine.setup together with the loader, or call schedule.bind(loader).",
+                hint="Give the schedule to engine.setup together with the loader, or call schedule.bind(loader).",
             )
         self.steps += 1
         self._apply()

@@ -33,8 +33,10 @@ class Task:
         """Make models and optimizers as attributes. Called once, after the random seed is set."""
 
     def loss(self, batch: object) -> torch.Tensor:
-        """Return the mean loss over the micro-batch, as one number. batch:
-        a batch of the loader, on the device."""
+        """Return the mean loss over the micro-batch, as one number.
+
+        batch: a batch of the loader, on the device.
+        """
         raise InvalidSpec(
             f"{type(self).__name__} has no loss.",
             hint="def loss(self, batch): ... returns one number with a gradient.",
@@ -46,8 +48,8 @@ class Task:
         return {"loss": self.loss(batch)}
 
     def after_evaluation(self, scores: dict[str, float]) -> dict[str, float]:
-        """Called with the mean scores of an evaluation, on every rank. Returns the final scores;
-        add scores that are not means here."""
+        """The Trainer calls this method on every rank, with the mean scores of an evaluation.
+        Return the final scores. Here you can add scores that are not means."""
         return scores
 
     def step(self, batch: object) -> None:
@@ -66,11 +68,11 @@ class Task:
                 part.update()
 
     def after_epoch(self, scores: dict[str, float]) -> None:
-        """Called after each epoch and its evaluation: steps torch's schedulers;
-        a ReduceLROnPlateau gets the watched score.
+        """Called after each epoch and its evaluation. Steps torch's schedulers, and gives a ReduceLROnPlateau
+        the watched score.
 
-        scores: the scores of this epoch. Empty in an epoch without evaluation; a ReduceLROnPlateau does
-            not count such an epoch.
+        scores: the scores of this epoch, empty in an epoch without evaluation. A ReduceLROnPlateau does not
+            count such an epoch.
         """
         for part in parts(self):
             if isinstance(part, ReduceLROnPlateau):

@@ -39,9 +39,10 @@ MOMENTS = ("start", "step", "epoch", "evaluate", "save", "end")
 class Trainer:
     """Trains, evaluates and saves a task. Type the same command again to resume bit-exactly, as with Engine.
 
-    folder, seed, precision, accumulate, clip, save, log: as for Engine. engine: other arguments of
-        Engine, as a dict: {"nan": "skip"}. epochs or steps: length of the training;
-    steps counts optimizer steps.
+    The arguments folder, seed, precision, accumulate, clip, save and log are those of Engine. The length of
+    the training is given by epochs or by steps (optimizer steps).
+
+    engine: other arguments of Engine, as a dict: {"nan": "skip"}.
     eval_every: epochs between two evaluations; the last epoch is always evaluated.
     callbacks: objects with any of the methods start(trainer), step(trainer), epoch(trainer, epoch),
         evaluate(trainer, scores), save(trainer), end(trainer).
@@ -242,8 +243,8 @@ class Trainer:
         return {name: total / weight if weight else float("nan") for name, (total, weight) in sums.items()}
 
     def stop(self) -> None:
-        """End the training after this epoch; the run then counts as finished. For callbacks;
-        call it on every rank."""
+        """End the training after this epoch. The run then counts as finished.
+        Callbacks use this method; they must call it on every rank."""
         self._stopping = self.engine.keep(stopping=True)
 
     def _call(self, moment: str, *values: object) -> None:

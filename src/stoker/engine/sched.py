@@ -95,7 +95,7 @@ class Schedule:
         if not self.bound:
             raise InvalidSpec(
                 "The schedule has a length in epochs or samples, but does not know the length of an epoch.",
-                hint="Give the schedule to engine.setup together with the loader, or call schedule.bind(loader).",
+                hint="Give schedule and loader to engine.setup, or call schedule.bind(loader).",
             )
         self.steps += 1
         self._apply()

@@ -107,7 +107,7 @@ class _Judge:
         word = "the same"
         if abs(gain) > NOTHING:
             word = "slower" if gain < 0 else "faster, but not confirmed"
-        return Tip(name, "NO EFFECT", f"{what}: {ratio.value:.2f} times the step time, {word}.", gain)
+        return Tip(name, "NO EFFECT", f"{what}: a step takes {ratio.value:.2f} times as long ({word}).", gain)
 
     def workers(self) -> Tip:
         if tip := self._refused("num_workers", "workers") or self._helps("num_workers", "workers"):

@@ -189,3 +189,10 @@ def _value(code: str) -> str:
 def test_what_doctor_finds(text: str):
     commands = r"(unset|source|ulimit|export|loginctl|docker run) .*"
     assert re.fullmatch(commands, text) or not left(CHINESE.sentence(text)) 
+
+
+@pytest.mark.parametrize("reason", ["torch.compile is in use; compiled code cannot be resumed exactly yet", "the script uses the network during training (a.py:3)",
+                                    "two processes train (pid 7 and pid 8), but exact resume supports one process per run",
+                                    "no image was possible so far: a debugger, a profiler or a coverage tool traces this process"])
+def test_why_a_run_is_not_resumable(reason: str):
+    assert left(CHINESE.sentence(f"not resumable: {reason}")) <= {"pid"}

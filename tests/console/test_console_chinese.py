@@ -129,8 +129,9 @@ def test_the_message_of_an_exception_stays_as_it_is(exception: dict, meant: str,
     assert CHINESE.sentence(told) == f"失败，退出码 1{meant}"
     again = CHINESE.sentence(f"{told} Not restarted: every attempt would fail the same way.")
     assert again == f"失败，退出码 1{meant}没有重新启动：每次尝试都会以同样的方式失败。"
-    assert not left(CHINESE.sentence(f"Running. Stoker's agent for this run has been silent for {seconds}: a signal or a debugger may have stopped it, "
-                                     "its machine may be paused, or its disk may be blocked. While the agent is silent, limits are not enforced."))
+    assert not left(CHINESE.sentence(f"Running. The agent, the process that supervises this run, has been silent for {seconds}. Perhaps a signal or "
+                                     "a debugger stopped the agent, its machine is paused, or its disk is blocked. "
+                                     "While the agent is silent, Stoker does not enforce limits."))
 
 
 def waits() -> Iterator[str]:

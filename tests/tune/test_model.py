@@ -1,9 +1,10 @@
 """The small models: ratios of pairs, a loader by workers, a step and its memory by batch."""
 
+import made_facts
 import pytest
 from made_facts import facts, pairs, window
 
-from stoker.tune import model
+from stoker.tune import model, report, rules
 from stoker.tune.view import View
 
 CARD = {"cores": 2.0}
@@ -121,3 +122,17 @@ def test_the_sum_is_left_open_where_clock_and_differencing_disagree():
     wrong = facts(*pairs("R1", 5, split={"data": 0.1, "forward": 0.9}))
     assert View(honest, CARD).residual < 0.03
     assert View(wrong, CARD).residual > 0.3
+
+
+def test_noise_that_is_larger_than_what_is_left_open_is_told_and_not_printed_as_a_share():
+    slower = rules.judge(facts(*pairs("R1", 26, split={"data": 0.1, "forward": 0.9})), made_facts.CARD)
+    assert slower.residual is None and "too busy to tell" in slower.noise and "unexplained  " not in report.text(slower, made_facts.CARD)
+    uneven = [window(name, ms, block=block) for block, ms in enumerate((4, 9, 3, 11)) for name, ms in (("R0", 10), ("R1", ms), ("R0", 10))]
+    assert rules.judge(facts(*uneven), made_facts.CARD).residual is None
+    quiet = rules.judge(facts(*pairs("R1", 5, split={"data": 0.1, "forward": 0.9})), made_facts.CARD)
+    assert quiet.residual > 0.3 and not quiet.noise and "unexplained  " in report.text(quiet, made_facts.CARD)
+
+
+def test_no_share_of_a_step_is_larger_than_the_step():
+    busy = facts(*pairs("R1", 26), *[{**w, "phase": {"R0": "R1", "R2": "R2"}[w["phase"]]} for w in pairs("R2", 6, base=26)])
+    assert View(busy, made_facts.CARD).copy.high <= 1 and rules.judge(busy, made_facts.CARD).floor_ms >= 0

@@ -138,7 +138,7 @@ class Findings:
     floor_ms: float | None = None  # batches from memory (on the device)
     stall: Range | None = None  # share of the step that waits for input
     copy: Range | None = None
-    residual: float | None = None  # |T0 - stall - copy - floor| / T0
+    residual: float | None = None  # |T0 - stall - copy - floor| / T0; None: not measured, or noise is larger
     noise: str = ""  # "" = quiet enough; else who disturbed, in one sentence
     causes: tuple[Cause, ...] = ()  # the first is the largest recoverable one
     actions: tuple[Action, ...] = ()  # the best first

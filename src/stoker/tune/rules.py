@@ -10,9 +10,9 @@ from stoker.tune.findings import NO_GAIN, Action, Cause, Curve, Findings, Range,
 from stoker.tune.reading import Reading
 from stoker.tune.view import View
 
-OPEN = 0.10  # the sum may leave so much of the step unexplained
 KEPT, WORTH = tips.KEPT_STATES  # states of actions that were confirmed
 ASKS = "needs consent"  # the state of those that wait for it begins so
+UNCLEAR = "The machine was too busy to tell how much of the step is unexplained."
 # kinds of the clock that settings make shorter
 _WAITING, _COMPUTED = ("data", "start"), ("forward", "backward", "optimizer")
 _FOREIGN = 0.10
@@ -30,7 +30,7 @@ def judge(facts: dict, card: dict, reading: Reading | None = None) -> Findings:
     told = tips.find(view, found, offered, refused)
     stall, copy = view.stall, view.copy
     floor = (
-        (view.step_s("R0") or 0) * (1 - (stall.value if stall else 0) - (copy.value if copy else 0))
+        whole * max(0.0, 1 - (stall.value if stall else 0) - (copy.value if copy else 0))
         if whole and stall
         else None
     )
@@ -40,7 +40,7 @@ def judge(facts: dict, card: dict, reading: Reading | None = None) -> Findings:
         1e3 * floor if floor is not None else None,
         stall,
         copy,
-        view.residual,
+        None if view.unclear else view.residual,
         noise(view),
         found,
         offered,
@@ -94,7 +94,11 @@ def _not_disproved(found: Findings, view: View) -> Findings:
 
 
 def noise(view: View) -> str:
-    """Who disturbed, in a sentence; "" where it was quiet enough."""
+    """Who disturbed, and what could not be told because of it; "" where it was quiet enough."""
+    return " ".join(filter(None, (_disturbed(view), UNCLEAR if view.unclear else "")))
+
+
+def _disturbed(view: View) -> str:
     if view.foreign >= _FOREIGN:
         return f"Another process used the cores for {view.foreign:.0%} of the time."
     each = [w["wall_s"] / w["steps"] for w in view.windows("R0")]

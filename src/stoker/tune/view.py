@@ -10,6 +10,7 @@ from functools import cached_property
 from stoker.tune.findings import Range
 from stoker.tune.model import HANDOVER_S, LoaderModel, StepModel, corrected, fit_step, paired
 
+OPEN = 0.10  # the sum may leave this part of the step unexplained
 _WAITING = ("data", "start")
 _KINDS = (
     "data",
@@ -133,7 +134,9 @@ class View:
         one, two = self.ratio("R1"), self.ratio("R2", "R1")
         if one is None or two is None:
             return None
-        return Range(*(max(0.0, one.value * (1 - part)) for part in (two.value, two.high, two.low)))
+        return Range(
+            *(min(1.0, max(0.0, one.value * (1 - part))) for part in (two.value, two.high, two.low))
+        )
 
     @cached_property
     def residual(self) -> float | None:
@@ -143,6 +146,15 @@ class View:
         if rest is None or not self.clock:
             return None
         return abs(1 - self.clock_share(*_WAITING) - rest.value)
+
+    @cached_property
+    def unclear(self) -> bool:
+        """Is the noise larger than what the sum leaves open? Without the loader no step takes longer, so a
+        ratio above 1 is noise too."""
+        rest, left = self.ratio("R1"), self.residual
+        if rest is None or left is None or left <= OPEN:
+            return False
+        return left >= 1 or rest.value > 1 + OPEN or rest.high - rest.low >= left
 
     # --- loaders
     # --------------------------------------------------------------------------------------------------------

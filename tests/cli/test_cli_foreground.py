@@ -205,6 +205,23 @@ def test_a_list_in_a_pipe_that_a_run_took_and_did_not_read_is_told(ground: Groun
     assert told == "stoker: Stoker read stdin (4 B), but the run did not use it. In a shell loop, add < /dev/null to the command.\n"
 
 
+@pytest.mark.parametrize("line, told", [
+    ("printf '0.1\\n' | STOKER run -d cat -n", True),
+    ("STOKER run -d cat -n < list", True),
+    ("printf '' | STOKER run -d cat -n", False),
+    ("STOKER run -d cat -n < /dev/null", False),
+    ("STOKER run -d --stdin list cat -n < list", False),
+    ("while read lr; do STOKER run -d cat -n; break; done < list", False),
+    ("printf '1\\n2\\n' | while read lr; do STOKER run -d cat -n; break; done", False),
+])
+def test_stdin_that_a_run_in_the_background_does_not_get_is_told(place: Ground, line: str, told: bool):
+    (place.work / "list").write_text("0.1\n0.2\n")
+    line = line.replace("STOKER", shlex.quote(STOKER))
+    done = subprocess.run(["bash", "-c", f"{line}; true"], cwd=place.work, env=place.env, check=True, capture_output=True, text=True, timeout=60)
+    said = "the run does not get the data on stdin, because it runs in the background. Save the data in a file, and type: stoker run -d --stdin FILE cat -n"
+    assert (said in done.stderr) == told
+
+
 def test_ctrl_c_on_pipes_is_what_python_gets(place: Ground):
     place.script("train.py", "import time\ntry: print('begun', flush=True); time.sleep(600)\nexcept KeyboardInterrupt: print('bye'); raise SystemExit(3)\n")
     client = place.start_stoker("run", "train.py", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

@@ -22,7 +22,7 @@ from stoker.base.spec import inheritance
 from stoker.base.state import EXIT_NOTHING_TRAINED, State
 from stoker.cli import output
 from stoker.cli.options import Duration, Gpus, Renamed, Signal, Size, Stall, Warn, find, json_option, plane
-from stoker.cli.run import launch, rehearse, tuned
+from stoker.cli.run import launch, piped, rehearse, tuned
 
 if TYPE_CHECKING:
     from stoker.client import Client
@@ -298,6 +298,7 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
             output.say(line)
     for warning in made.get("warnings") or ():
         output.say(output.shown(warning))
+    piped.tell(command, o)
     return _leave(made, o["as_json"]) if o["detach"] else _follow(made, o["as_json"], o["strict"])
 
 

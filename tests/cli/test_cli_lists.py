@@ -94,8 +94,33 @@ def test_doctor_prints_failures_first(ground: Ground):
     assert marks and marks == sorted(marks, key=order.index) and marks[0] == "FAIL"
 
 
+def test_the_hint_of_an_error_is_a_row_of_show(ground: Ground) -> None:
+    ground.script("ask.py", "input('name? ')\n")
+    ground.detach("--name", "ask", "ask.py")
+    ground.stoker("wait", "ask")
+    shown = ground.stoker("show", "ask").ok().out
+    assert [line.split()[0] for line in shown.splitlines() if "--stdin" in line and "Next:" not in line] == ["hint"] and "hint text" not in shown
+
+
+def test_labels_of_several_runs(ground: Ground) -> None:
+    ground.script("a.py", "pass\n")
+    for name in ("q-1", "q-2", "other"):
+        ground.stoker("run", "--name", name, "a.py").ok()
+    ground.stoker("tag", "q-*", "lr-study").ok()
+    assert sorted(names(ground, "--tag", "lr-study")) == ["q-1", "q-2"]
+    assert ground.stoker("tag", "q-*").ok().out == "q-2: lr-study\nq-1: lr-study\n"
+    assert ground.stoker("tag", "@lr-study", "--remove", "lr-study", "late").ok().out == "q-2: late\nq-1: late\n"
+    ground.stoker("note", "q-*", "too slow").ok()
+    assert ground.stoker("note", "q-*").ok().out == "q-2: too slow\nq-1: too slow\n"
+    assert [run["note"] for run in ground.stoker("note", "q-*", "--json").json()] == ["too slow", "too slow"]
+    assert ground.stoker("note", "other").ok().out == "" and ground.stoker("tag", "x-*", "y").code == 3
+
+
 def test_a_command_is_shortened_and_cut_between_words():
     assert short_command(["/usr/bin/python3.11", "/data/me/gpt.py", "--lr", "0.1"]) == "python3.11 gpt.py --lr 0.1"
+    assert short_command(["./train.sh", "5"]) == "./train.sh 5" and short_command(["bash", "train.sh"]) == "bash train.sh"
+    assert short_command(["/bin/bash", "/data/me/train.sh"]) == "bash train.sh" and short_command(["python", "./gpt.py"]) == "python ./gpt.py"
+    assert short_command(["make", "--file=/data/own.py"]) == "make --file=/data/own.py" and short_command([]) == ""
     assert short_command(["/data/train.py"]) == "train.py" and short_command(["make", "all"]) == "make all"
     assert cut_words("python gpt.py --lr 0.1", 16) == "python gpt.py …" and cut_words("short", 16) == "short"
     assert cut_words("averyveryverylongword", 8) == "averyve…" and json.dumps(cut_words("a b c", 5)) == '"a b c"'

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 import sys
 import time
@@ -12,11 +10,12 @@ from typing import Any
 
 import click
 
+from stoker.base.short import short_words
 from stoker.base.state import State
 from stoker.base.units import format_duration, from_iso
 from stoker.cli import output
 from stoker.cli.figures import now_words
-from stoker.cli.options import ALL_RUNS, Since, find, json_option, plane, ref_argument
+from stoker.cli.options import ALL_RUNS, Since, find, json_option, plane, ref_argument, spread
 
 RECENT_RUNS = 10
 LOOKED_AT = 50
@@ -219,14 +218,7 @@ def progress_words(run: dict) -> tuple[str, str, str]:
 
 def short_command(command: Sequence[str]) -> str:
     """The command without the folders of interpreter and script: `python gpt.py --lr 0.1`."""
-    words = list(command)
-    first = os.path.basename(words[0]) if words else ""
-    if re.fullmatch(r"(python|pypy|torchrun|accelerate)[\d.]*", first) or words[0].endswith((".py", ".sh")):
-        words[0] = first
-    script = next((i for i, word in enumerate(words) if word.endswith(".py")), None)
-    if script is not None:
-        words[script] = os.path.basename(words[script])
-    return output.command_line(words)
+    return output.command_line(short_words(command))
 
 
 def needed_id(run: dict) -> str:
@@ -287,14 +279,15 @@ def _time_words(run: dict) -> str:
 @click.option("--remove", multiple=True, metavar="TAG", help="Remove this tag. Can be repeated.")
 @json_option("Print the run as JSON.")
 def tag(ref: str, tags: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> None:
-    """Add tags to a run, or print its tags. `stoker ps --tag TAG` lists the runs with a tag."""
-    run = find(ref)
+    """Add tags to a run, or print its tags. `stoker ps --tag TAG` lists the runs with a tag.
+
+    @TAG means all runs with a tag.
+    A pattern such as 'q-*' means all runs with such a name.
+    """
+    runs = _meant(ref)
     if tags or remove:
-        run = plane().label(run["id"], add=tags, remove=remove)
-    if as_json:
-        output.print_json(run)
-    elif run.get("tags"):
-        print(output.shown(" ".join(run["tags"])))
+        runs = [plane().label(run["id"], add=tags, remove=remove) for run in runs]
+    _print_label(runs, {run["id"]: " ".join(run.get("tags") or ()) for run in runs}, as_json)
 
 
 @click.command("note")
@@ -302,11 +295,26 @@ def tag(ref: str, tags: tuple[str, ...], remove: tuple[str, ...], as_json: bool)
 @click.argument("text", required=False)
 @json_option("Print the run as JSON.")
 def note(ref: str, text: str | None, as_json: bool) -> None:
-    """Write a note about a run, or print its note. An empty TEXT removes the note."""
-    run = find(ref)
+    """Write a note about a run, or print its note. An empty TEXT removes the note.
+
+    @TAG means all runs with a tag.
+    A pattern such as 'q-*' means all runs with such a name.
+    """
+    runs = _meant(ref)
     if text is not None:
-        run = plane().label(run["id"], note=text)
+        runs = [plane().label(run["id"], note=text) for run in runs]
+    _print_label(runs, {} if text is not None else {run["id"]: run.get("note") for run in runs}, as_json)
+
+
+def _meant(ref: str) -> list[dict]:
+    return [find(each) for each in spread([ref])]
+
+
+def _print_label(runs: Sequence[dict], labels: Mapping[str, str | None], as_json: bool) -> None:
+    """Print the label of each run; beside other runs with its name."""
     if as_json:
-        output.print_json(run)
-    elif text is None and run.get("note"):
-        print(output.shown(run["note"]))
+        output.print_json(runs[0] if len(runs) == 1 else runs)
+        return
+    for run in runs:
+        if label := labels.get(run["id"]):
+            print(output.shown(f"{run['name']}: {label}" if len(runs) > 1 else label))

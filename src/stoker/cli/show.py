@@ -25,6 +25,7 @@ LEAST_ROOM = 30  # columns of a text, however narrow the terminal
 TO_COPY = ("command", "works in", "run folder", "python")  # never broken into lines
 METRICS_SHOWN = 8
 PLACES = {"here": "  copied", "outputs": "  copied to runs/ID/outputs", "there": "  not copied"}
+NAMES = {"hint_text": "hint"}  # evidence whose field has another name than its row
 NO_ROW = ("exception", "tail", "code", "kind", "inodes", "hint")  # evidence that is shown elsewhere
 
 
@@ -243,7 +244,8 @@ def _evidence(evidence: dict) -> Iterator[tuple[str, str]]:
             yield "at", output.shown(f"{exception['file']}:{exception.get('line')}")
     for key, value in evidence.items():
         if key not in NO_ROW and value not in (None, "", [], {}) and not _no_leftovers(key, value):
-            yield key.removesuffix("_s").removesuffix("_bytes").replace("_", " "), _value(key, value)
+            name = NAMES.get(key) or key.removesuffix("_s").removesuffix("_bytes").replace("_", " ")
+            yield name, _value(key, value)
     if evidence.get("tail") and not exception:
         tail = evidence["tail"]
         lines = tail if isinstance(tail, list) else str(tail).splitlines()

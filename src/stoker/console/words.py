@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import math
-import os
 import re
 import shlex
 import time
@@ -13,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache, partial
 from pathlib import Path
 
+from stoker.base.short import short_words
 from stoker.base.state import State
 from stoker.base.units import format_duration, format_size, from_iso
 
@@ -201,12 +201,7 @@ def command(words: Sequence[str]) -> str:
 
 def short_command(words: Sequence[str]) -> str:
     """A command without the folders of its programs."""
-    return shlex.join(
-        [
-            os.path.basename(word) if word.endswith((".py", ".sh")) or at == 0 else word
-            for at, word in enumerate(words)
-        ]
-    )
+    return shlex.join(short_words(words))
 
 
 def moment(iso_time: str | None) -> str:

@@ -33,7 +33,7 @@ def test_no_line_is_wider_than_the_terminal(width):
 
 def test_what_the_classes_mean_is_a_line_of_its_own_below_the_table():
     told = report.text(found(), CARD, width=80).splitlines()
-    assert any(row.startswith("  A: same bits") for row in told), told
+    assert any(row.startswith("  A: the same results, bit for bit") for row in told), told
 
 
 def test_without_a_terminal_nothing_is_wrapped_or_coloured():

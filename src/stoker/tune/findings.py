@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 
 RISKS = {
-    "A": "same bits",
-    "B": "same arithmetic; rounding, order or random numbers may differ",
-    "C": "different arithmetic: only with --allow precision and a passed accuracy check",
+    "A": "the same results, bit for bit",
+    "B": "the same arithmetic, but rounding, order or random numbers may differ",
+    "C": "different arithmetic, used only with --allow precision and after a passed accuracy check",
 }
 # put in from outside; a change of the script, offered; something about the world around it
 CURES = ("setting", "diff", "advice")

@@ -352,7 +352,7 @@ def _words(c: Comparison, knob: str, seeds: int) -> tuple[str, str]:
         f"allowed {c.margin:.2g}), {seeds} pairs"
     )
     if c.shown:
-        return SAFE, f"{knob} trains as well ({numbers})"
+        return SAFE, f"{knob} trains equally well ({numbers})"
     if c.harmful:
         return HARMFUL, f"{knob} trains worse ({numbers})"
     return UNSHOWN, f"{knob} may not train equally well ({numbers})"

@@ -143,7 +143,7 @@ def _actions(found: Findings) -> RenderableType:
         forecast = "" if action.ratio.value >= 1 else speed(action.ratio)
         confirmed = [speed(action.confirmed) if action.confirmed else ""] if tried else []
         where = f" ({_spot(action.file, action.line)})" if action.line else ""
-        what = {"diff": " A diff follows." if action.diff else " In the script.", "advice": ""}.get(
+        what = {"diff": " A diff follows." if action.diff else " Change the script.", "advice": ""}.get(
             action.cure, ""
         )
         state = f" {action.state[:1].upper()}{action.state[1:]}." if action.state else ""

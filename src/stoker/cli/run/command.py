@@ -126,7 +126,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     metavar="DIR",
     help="Folder that the script reads. With --on: Stoker sends the folder to the machine once, and links "
         "it under the same relative path. "
-    "If the script uses another path: NAME=DIR. Can be repeated.",
+    "If the script uses another path, write NAME=DIR. Can be repeated.",
 )
 @click.option("--data-rw", multiple=True, metavar="DIR",
               help="Like --data, for a folder that the script also writes to. With --on: each run gets "

@@ -241,7 +241,11 @@ def _wrap_parts(storage: type) -> None:
             return real_part(self, index, *more)
         if phases.phase == phases.GHOST:
             return phases.log.take(kind)
-        value = real_part(self, index, *more)
+        phases.depth = 1  # torch reads a byte by the kernel of `item()`: one value, one event
+        try:
+            value = real_part(self, index, *more)
+        finally:
+            phases.depth = 0
         phases.log.put(kind, value)
         return value
     storage.from_file, storage.__getitem__ = staticmethod(from_file), part

@@ -36,6 +36,7 @@ FILES = """
 import random
 r = random.Random(1)
 for n in range(6): open(f"{n}.bin", "wb").write(r.randbytes(1 << 20) * 16)
+print("written")
 """
 
 
@@ -111,6 +112,7 @@ def test_a_server_that_is_killed_and_a_machine_that_is_away_delay_the_files_and_
     own_sshd.halt()
     late = until(lambda: (told := outputs(ground, "base"))["state"] == "late" and told, 60, "a try that fails")
     assert late["why"] and "Stoker tries again" in late["lines"][-1]
+    assert ground.stoker("logs", "base").ok().out == "written\n"  # the log came first
     refused = ground.stoker("rm", "--yes", "base")
     assert refused.code == 6 and "not copied to this machine yet" in refused.err
     own_sshd.again()
@@ -121,6 +123,35 @@ def test_a_server_that_is_killed_and_a_machine_that_is_away_delay_the_files_and_
     assert not grown() and not [path for path in ground.work.iterdir() if path.name.startswith(".")]
     ground.stoker("rm", "--yes", "base").ok()
     assert not (ground.home / "runs" / run["id"]).exists() and (ground.work / "5.bin").exists()
+
+
+FALLS = """
+import json, os, sys
+again = os.environ["STOKER_ATTEMPT"] == "2"
+os.makedirs("../resume", exist_ok=True)
+lives = [{"attempt": 1, "from": None}, {"attempt": 2, "from": 1, "out_bytes": len("step 0 loss 9.5\\nstep 1 loss 8.5\\n")}]
+open("../resume/state.json", "w").write(json.dumps({"state": "resumable", "lives": lives[:1 + again]}))
+for n in (2, 3) if again else (0, 1, 2): print(f"step {n} loss {9.5 - n}")
+sys.exit(0 if again else 3)
+"""
+
+
+def test_logs_and_numbers_of_an_ended_run_are_read_while_its_machine_is_off(ground: Ground, own_sshd: Sshd):
+    far(ground, own_sshd)
+    ground.script("x.py", FALLS)
+    run = ground.detach("--on", "far", "--name", "base", "x.py")
+    assert ground.stoker("wait", "base").code == 3
+    ground.stoker("start", "base").ok()
+    ground.stoker("wait", "base").ok()
+    own_sshd.halt()
+    Path(ground.root / "far").rename(ground.root / "gone")
+    whole = "".join(f"step {n} loss {9.5 - n}\n" for n in range(4))
+    assert ground.stoker("logs", "base").ok().out == whole
+    assert [each["attempt"] for each in ground.show(run["id"])["attempts_detail"]] == [1, 2]
+    assert "loss" in ground.stoker("show", "base").ok().out
+    told = ground.stoker("plot", "base", "--json").json()
+    assert [[point[:2] for point in each["points"]] for each in told["series"] if each["name"] == "loss"] == [[[n, 9.5 - n] for n in range(4)]]
+    assert ground.stoker("compare", "base", "--json").ok().out
 
 
 def test_a_machine_that_lies_about_names_and_about_what_was_sent_replaces_nothing(ground: Ground, sshd: Sshd):

@@ -39,8 +39,8 @@ def usage(run: Run, target: Target) -> dict:
     each = POINTS // max(1, len(attempts))
     return {
         "attempts": [
-            {"attempt": n, "points": thinned(list(Log(target.backend, run.id, n, "out").telemetry()), each)}
-            for n in attempts
+            {"attempt": n, "points": thinned(list(logs.telemetry()), each)}
+            for n, logs in ((n, Log(target.reader(run.id, n), run.id, n, "out")) for n in attempts)
         ]
     }
 
@@ -104,7 +104,7 @@ def picture(run: Run, target: Target, path: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="stoker-") as folder:
         copy = Path(folder) / "picture"
         try:
-            target.backend.fetch(run.id, path, copy, PICTURE_MAX)
+            target.reader(run.id, int(path.split("/")[1])).fetch(run.id, path, copy, PICTURE_MAX)
             return copy.read_bytes()
         except OSError as e:
             raise NotFound(f"{path} of {run.name} cannot be read: {e.strerror}.") from e

@@ -13,14 +13,14 @@ from stoker.backends import registry
 from stoker.backends.base import Backend, Capacity, Observation
 from stoker.base import machines, rundir
 from stoker.base.config import Config, Home, TargetConfig, load_config
-from stoker.base.errors import InvalidSpec, StokerError
+from stoker.base.errors import InvalidSpec, NotFound, StokerError
 from stoker.base.owner import owner_of
 from stoker.base.removal import clear
 from stoker.base.units import format_size
 from stoker.hosts.base import Progress, silent
 from stoker.hosts.local import LocalHost
 from stoker.hosts.ssh import SshHost
-from stoker.plane import clocks
+from stoker.plane import clocks, resume
 from stoker.plane.capacity import Room
 
 GPUS_OLD_S = 2.0  # who uses a GPU may change at any moment
@@ -92,12 +92,15 @@ class Target:
         return Path(self.run_folder(run_id)) / rundir.CODE if self.here else self.kept / run_id
 
     def keep_logs(self, run_id: str, limit: int | None = None) -> None:
-        """Copy the logs and records of the attempts to this machine, the log first; an earlier copy stays
-        until the new copy is complete.
+        """Copy the logs and records of the attempts to this machine, and how they resumed, which joins the
+        logs; an earlier copy stays until the new copy is complete.
         Raises TargetError, also for more than `limit` bytes."""
         folder, coming = self.kept / run_id, f"{rundir.ATTEMPTS}.coming"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        clear(folder, rundir.RESUME)
+        (folder / rundir.RESUME).mkdir(mode=0o700, parents=True)
         clear(folder, coming)
+        with contextlib.suppress(NotFound):
+            self.backend.fetch(run_id, resume.STATE, folder / resume.STATE, limit)
         try:
             self.backend.fetch(run_id, rundir.ATTEMPTS, folder / coming, limit)
             clear(folder, rundir.ATTEMPTS)
@@ -112,6 +115,16 @@ class Target:
             if self.archive is not None and is_copied(self.kept, run_id, attempt)
             else self.backend
         )
+
+    def local_folder(self, run_id: str, attempt: int) -> Path | None:
+        """The run folder, or the copy that `keep_logs` made of its attempts up to this one, if it is on this
+        machine."""
+        if self.here:
+            return Path(self.run_folder(run_id))
+        copied = is_copied(self.kept, run_id, attempt)
+        # copies of older versions do not tell how the attempts resumed
+        whole = attempt == 1 or (self.kept / run_id / rundir.RESUME).is_dir()
+        return self.kept / run_id if copied and whole else None
 
     def remove(self, run_id: str) -> None:
         """Delete the run folder, and the data of the run on this machine."""

@@ -44,12 +44,12 @@ class Overview:
         are read again.
         Raises TargetError if the machine does not answer."""
         attempts = range(1, begun(run) + 1)
-        if not target.here:
+        folder = target.local_folder(run.id, begun(run))
+        if folder is None:
             with fetched(run, target, attempts) as (folder, notes):
                 found = Reader(folder).read(attempts)
                 found.notes += notes
                 return found
-        folder = Path(target.run_folder(run.id))
         with self._readers.of(run.id, folder) as held:
             found = held.read(attempts)
             whole = all(len(curve) >= min(points, curve.count) for curve in found.curves)
@@ -73,11 +73,11 @@ class Overview:
         return found
 
     def table(self, run: Run, target: Target) -> dict | None:
-        """The numbers for `show`: `{"now", "metrics", "pictures"}`. None for another machine; no metrics
-        if the logs are long."""
-        if not target.here or not begun(run):
+        """The numbers for `show`: `{"now", "metrics", "pictures"}`. None while they are on another machine;
+        no metrics if the logs are long."""
+        folder = target.local_folder(run.id, begun(run))
+        if folder is None or not begun(run):
             return None
-        folder = Path(target.run_folder(run.id))
         if (
             sum(
                 size(folder / rundir.ATTEMPTS / str(n) / name)
@@ -188,11 +188,8 @@ def row(run: Run, entry: dict, target: Target, numbers: Numbers) -> dict:
     """The data of one run that a comparison needs."""
     commit = f"{rundir.CODE}/commit.json"
     kept = RunFolder.look(target.backend, run.id, [whole(commit)], None).json(commit)
-    here = (
-        Path(target.run_folder(run.id)) / rundir.ATTEMPTS / str(begun(run))
-        if target.here and begun(run)
-        else None
-    )
+    folder = target.local_folder(run.id, begun(run))
+    here = folder / rundir.ATTEMPTS / str(begun(run)) if folder is not None and begun(run) else None
     training = steps.summary(steps.read(here)) if here is not None and run.spec.hooks else None
     return {
         **{

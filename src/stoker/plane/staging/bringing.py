@@ -112,7 +112,8 @@ class Bringer:
         failed = dict.fromkeys(row["failed"]["paths"], row["failed"].get("why", ""))
         left = [file for file, _ in places if file["path"] not in failed]
         try:
-            self._settle(run, target, homecoming.settled(places, left, failed, cut, time.time()))
+            row = homecoming.settled(places, left, failed, cut, time.time())
+            self._settle(run, target, {**row, "log_left": _keep_logs(run, target)})
         except StokerError as e:  # what was pulled is here all the same
             log.warning("%s: %s", run.id, e.message)
 
@@ -225,6 +226,7 @@ class Bringer:
         ground = _ground(run, target)
         with ground.locked():
             failed: dict[str, str] = {}
+            log_left = _keep_logs(run, target)  # first: the machine may be switched off while files come
             for _ in range(TORN_TRIES):
                 files, cut = fetching.files(run, target) if present.begun(run) else ([], "")
                 come, left = homecoming.to_bring(files, run.spec.pull, run.spec.pull_limit_bytes)
@@ -232,13 +234,12 @@ class Bringer:
                 if not failed:
                     break
             places = [(file, ground.place(file)) for file in files]
-        self._settle(run, target, homecoming.settled(places, left, failed, cut, time.time()))
+        row = homecoming.settled(places, left, failed, cut, time.time())
+        self._settle(run, target, {**row, "log_left": log_left})
 
     def _settle(self, run: Run, target: Target, row: dict) -> None:
-        """The files are here as the row says: the logs too, then it is written down, and told to a machine
-        that waits for it. Raises
-        StokerError."""
-        row["log_left"] = _keep_logs(run, target)
+        """The files and logs are here as the row says: write it down, and tell a machine that waits for it.
+        Raises StokerError."""
         if target.config.off and homecoming.nothing_missing(row):
             target.backend.power("home", {"runs": {run.id: present.begun(run)}})
         self._write(run, row)
@@ -447,6 +448,8 @@ def _keep_logs(run: Run, target: Target) -> str:
         return ""
     try:
         target.keep_logs(run.id, limit)
+    except NotFound:  # the run folder was deleted: the list of files says so
+        return ""
     except TargetError as e:
         if e.retry or limit is None:
             raise

@@ -155,7 +155,7 @@ class Stall(click.ParamType):
         after, _, act = str(value).partition(":")
         if act not in ("", "warn", "stop", "restart"):
             raise InvalidSpec(
-                f"'{output.shown(str(value))}' is neither a duration nor a duration with an action.",
+                f"'{output.shown(str(value))}' has an unknown action; the actions are stop and restart.",
                 hint="--stall 10m, --stall 10m:stop or --stall 10m:restart",
             )
         return parse_duration(after), act or "warn"

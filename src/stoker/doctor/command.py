@@ -510,7 +510,7 @@ def _not_found(command: Sequence[str], folder: Path, env: dict[str, str]) -> Inv
                            hint=f"stoker run -- bash -c '{' '.join(command)} && ...'")
     found = near(word, _COMMON, 1) or nearest(word, folder)
     hint = (f"Did you mean {' or '.join(map(shlex.quote, found))}?" if found
-            else f"Install it, or give its path; PATH is {env.get('PATH', 'not set')}")
+            else f"Install the program, or type its path. Your PATH: {env.get('PATH', 'not set')}")
     return InvalidSpec(f"There is no program {word} on your PATH.", hint=hint)
 
 

@@ -91,6 +91,7 @@ document.querySelectorAll(".charts[data-src]").forEach((box) => {
         ...chart.curves.map((curve, i) => ({
           label: named(chart, curve.label), ...lines[i], width: 1.6, spanGaps: false, points: { show: few, size: 5 }, value: (_, value) => worded(value, curve.unit),
         }))],
+      legend: { markers: { dash: (_, i) => (lines[i - 1]?.dash ? "dashed" : "solid") } },
       cursor: { drag: { x: true, y: false } }, hooks: { ready: [last] },
     };
   }

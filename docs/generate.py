@@ -38,7 +38,7 @@ REACHABILITY_SENTENCES = {
     "Stoker shows its last known state",
     Reachability.UNSEEN: "Stoker sees none of the run's processes, because they were started in another "
     "container or on another node. Stoker does not end the run for this reason",
-    Reachability.UNKNOWN: "not asked yet",
+    Reachability.UNKNOWN: "Stoker has not asked the machine yet",
 }
 
 
@@ -238,7 +238,7 @@ def _states() -> Iterator[str]:
     yield from [
         "A run also has a reachability: whether Stoker can see its machine. "
         "Reachability does not change the state. "
-        "Its values:",
+        "The values of reachability:",
         "",
     ]
     yield from _table(

@@ -28,8 +28,8 @@ _SAVING_METHODS = frozenset({"save_pretrained", "save_state", "save_checkpoint"}
 
 
 def loss_graph(training: Training) -> Iterator[ast.AST]:
-    """`total += loss` or `losses.append(loss)` in a loop that calls loss.backward(), if backward() is never
-    called on the sum or list."""
+    """In a loop that calls loss.backward(): `total += loss` or `losses.append(loss)`, where the script never
+    calls backward() on the sum."""
     loops = [*training.step_loops, *training.framework_steps]
     fed = _fed_to_backward(training) if loops else set()
     for loop in loops:

@@ -44,7 +44,7 @@ LINTS = {
             "loss-graph",
             "warn",
             "The script keeps the loss with its graph, so memory grows at each step.",
-            "Add loss.detach() (or loss.item()) instead of loss.",
+            "Accumulate loss.detach() (or loss.item()).",
             lint_speed.loss_graph,
         ),
         Lint(
@@ -65,7 +65,7 @@ LINTS = {
             "cpu-round-trip",
             "note",
             "A value is copied to the CPU and back to the device within one step.",
-            "Do that work on the device, with torch functions.",
+            "Compute on the device, with torch functions.",
             lint_speed.cpu_round_trip,
         ),
         Lint(
@@ -96,7 +96,7 @@ LINTS = {
             "retain-graph",
             "warn",
             (
-                "The step calls backward() only once, so retain_graph=True keeps the graph for nothing. "
+                "The step calls backward() only once, so retain_graph=True is not needed. "
                 "If steps depend on each other, each step is slower than the step before."
             ),
             (
@@ -123,8 +123,8 @@ LINTS = {
             "too-many-workers",
             "note",
             (
-                "There are more workers than available cores; this helps only if reading waits for disk or "
-                "network."
+                "There are more workers than available cores; extra workers help only if reading waits for a "
+                "disk or network."
             ),
             "Use at most num_workers=len(os.sched_getaffinity(0)), less with a CPU quota.",
             lint_data.too_many_workers,
@@ -139,16 +139,16 @@ LINTS = {
         Lint(
             "shuffle-before-cache",
             "warn",
-            "With cache() after shuffle() or after a random map(), every epoch repeats the order or images "
-            "of "
-            "the first epoch.",
+            "With cache() after shuffle() or after a random map(), every epoch repeats the order or the "
+            "random samples of the first epoch.",
             "Put cache() first, then shuffle() and random maps.",
             lint_data.shuffle_before_cache,
         ),
         Lint(
             "no-zero-grad",
             "warn",
-            "The script does not clear the gradients between two steps, or clears them before their use.",
+            "The script does not clear the gradients between two steps, or clears them before a step uses "
+            "them.",
             "Call optimizer.zero_grad() once a step, before backward().",
             lint_learning.no_zero_grad,
         ),

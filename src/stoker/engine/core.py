@@ -336,7 +336,7 @@ class Core:
                     f"Step {self.steps + 1:,} gave a value that is not finite. "
                     f"The run has already gone back {MOST_BACK} times to step {step:,}. "
                     f"{self.gradients.bad} {self._where()}",
-                    hint="A lower learning rate or clip=1.0 often prevents it.",
+                    hint="A lower learning rate or clip=1.0 often prevents NaN and infinite values.",
                 )
             names = [name for name in saved.doc["objects"] if not name.startswith("loader")]
             self.objects.restore(saved.doc, saved.tensors, names)

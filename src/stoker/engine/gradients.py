@@ -141,7 +141,7 @@ class Gradients:
         raise StateError(
             f"{what} of step {step:,} is not finite ({value}). {self.first_bad(_all(optimizers))}",
             hint='The last checkpoint is not affected. Engine(nan="skip") drops such steps; '
-            "a lower learning rate or clip=1.0 often prevents them.",
+            "a lower learning rate or clip=1.0 often prevents NaN and infinite values.",
         )
 
     def first_bad(self, parameters: list[torch.Tensor]) -> str:

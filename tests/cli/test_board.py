@@ -49,7 +49,7 @@ def test_without_tensorboard_it_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.event_file_writer", None)
     with pytest.raises(InvalidSpec, match="TensorBoard cannot be imported") as e:
         Events(tmp_path)
-    assert e.value.hint == "It is optional: pip install tensorboard"
+    assert e.value.hint == "Install it: pip install tensorboard"
 
 
 @pytest.mark.slow

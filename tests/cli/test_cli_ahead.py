@@ -62,6 +62,9 @@ def test_the_python_of_a_machine_is_chosen_once_or_for_a_run(ground: Ground, far
     facts = ground.stoker("machine", "check", "far", "--json").json()
     assert facts["chosen_python"] == str(chosen) and {each["found"] for each in facts["pythons"]} & {"login shell", "PATH"}
     assert all(each["version"].startswith("3.") and each["python"].startswith("/") for each in facts["pythons"])
+    shown = [line.split() for line in ground.stoker("machine", "check", "far").ok().out.splitlines()]
+    others = [words[3] for words in shown if words[:2] == ["other", "python"]]
+    assert others == [each["python"] for each in facts["pythons"] if each["python"] != facts["python"]["executable"]]
 
 
 @pytest.fixture

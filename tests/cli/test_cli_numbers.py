@@ -65,7 +65,7 @@ def test_ps_says_the_last_numbers_of_a_run_that_trains(ground: Ground):
 def test_a_run_without_numbers(ground: Ground):
     ground.stoker("run", "--name", "mute", "--", "echo", "hello").ok()
     done = ground.stoker("plot", "mute")
-    assert done.code == 3 and "mute has no numbers" in done.err and "stoker logs mute" in done.err
+    assert done.code == 3 and "mute has no metrics" in done.err and "stoker logs mute" in done.err
 
 
 def test_a_picture_has_round_ticks_names_and_no_place_for_what_is_not_finite():

@@ -57,13 +57,13 @@ def test_the_same_words_continue_a_sweep_and_other_words_are_refused(ground: Gro
     ground.stoker(*words).ok()
     until(lambda: states(ground, "mine") == ["running", "running", "pending", "pending"], 20, "two at once again")
     refused = ground.stoker(*words[:-2], "--", "train.py", "--other")
-    assert refused.code == 6 and "has another command" in refused.err
+    assert refused.code == 6 and "already exists with another command" in refused.err
     ground.stoker("stop", "--force", "@mine")
     ground.stoker("start", "@mine").ok()
     until(lambda: states(ground, "mine") == ["running", "running", "pending", "pending"], 20, "two at once once more")
     go.touch()
     assert ground.stoker("wait", "@mine").code == 0
-    assert ground.stoker("start", "@mine").ok().err == "stoker: no run of @mine failed or was stopped\n"
+    assert ground.stoker("start", "@mine").ok().err == "stoker: nothing to start: no run of @mine failed or was stopped\n"
     ground.stoker("rm", "--yes", "@mine").ok()
     gone = ground.stoker("wait", "@mine", "--json")
     assert gone.code == 3 and json.loads(gone.err)["message"] == "No run has the tag mine."

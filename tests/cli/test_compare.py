@@ -49,10 +49,10 @@ def test_files_with_a_time_in_their_names():
     assert known.names() == ["the content of runs/#-#/events.#-#.#"]
     assert not compare.differences(plain, run("10-17", "e", "w"), known)
     assert compare.differences(plain, run("10-17", "e", "other"), known) == ["file runs/#-#/model.pt"]
-    assert compare.differences(plain, run("10-17", "e", "w", more=1), known) == ["file runs/#-#/events.#-#.#: 2 here, 1 in the baseline run"]
+    assert compare.differences(plain, run("10-17", "e", "w", more=1), known) == ["file runs/#-#/events.#-#.#: 2 in this run, 1 in the baseline run"]
     gone = {**plain, "files": {}}
     assert len(compare.differences(plain, gone, known)) == 2
-    assert compare.differences(plain, {**plain, "files": {**plain["files"], "core": "x"}}, known) == ["file core: 1 here, 0 in the baseline run"]
+    assert compare.differences(plain, {**plain, "files": {**plain["files"], "core": "x"}}, known) == ["file core: 1 in this run, 0 in the baseline run"]
 
 
 def test_files_that_both_undisturbed_runs_have_are_compared_by_name():
@@ -69,7 +69,7 @@ def test_without_noise_each_byte_counts():
     known = compare.noise(a, a)
     assert not compare.differences(a, a, known)
     assert compare.differences(a, _run(b"loss  0.5\n"), known) == ["printed text (line 1: 'loss  0.5' instead of 'loss 0.5')"]
-    assert compare.differences(a, _run(b"loss 0.5\n", model="1"), known) == ["file model: 1 here, 0 in the baseline run"]
+    assert compare.differences(a, _run(b"loss 0.5\n", model="1"), known) == ["file model: 1 in this run, 0 in the baseline run"]
 
 
 BAR = b"\r 10%|# | 3/30 [00:00<00:01]\r 20%|## | 6/30 [00:00<00:01]\r100%|###| 30/30 [00:01<00:00]\nloss 0.5\n"

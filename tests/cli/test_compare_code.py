@@ -62,7 +62,7 @@ def test_a_text_that_cannot_be_found_again_is_named_and_never_guessed(ground: Gr
     subprocess.run(["rm", "-rf", ".git"], cwd=ground.work, check=True)
     (ground.work / "model.py").write_text("other = 1\n")
     done = ground.stoker("compare", "a", "b", "--diff").ok()
-    assert done.out == "" and done.err == "stoker: model.py: changed; its text was not recorded\n"
+    assert done.out == "" and done.err == "stoker: model.py: changed; Stoker did not record its content\n"
 
 
 def test_tags_and_notes_are_columns_and_a_tag_of_all_runs_is_none(ground: Ground):

@@ -48,7 +48,7 @@ def test_the_worse_runs_end_early_and_the_best_is_told_though_the_server_is_kill
     best = ground.stoker("compare", "@s", "--sort", "val_loss").ok()
     assert best.err.endswith("To run it again: stoker run -- train.py --lr 0.1\n")
     ground.stoker(*words).ok()  # what was ended early does not start again, by the same words or all together
-    assert "no run of @s failed or was stopped" in ground.stoker("start", "@s").ok().err
+    assert "nothing to start: no run of @s failed or was stopped" in ground.stoker("start", "@s").ok().err
     assert {name: run["state"] for name, run in runs(ground, "s").items()} == {name: run["state"] for name, run in told.items()}
 
 

@@ -144,7 +144,7 @@ def test_an_edited_script_does_not_cost_the_image(ground: Ground, python: str, s
         refused = ground.stoker(*words)
         assert refused.code == code and "train.py was edited after the image at step " in refused.err, refused.err
         assert f"stoker start --edited {run['name']}" in refused.err and ground.show(run["id"])["attempts"] == 1
-    assert "train.py, after this image" in ground.stoker("show", run["id"]).ok().out
+    assert "train.py, after the image" in ground.stoker("show", run["id"]).ok().out
     (ground.work / "train.py").write_text(TRAIN)
     assert ground.show(run["id"])["resume"]["edited"] == []
     ground.stoker("start", run["id"]).ok()

@@ -95,7 +95,7 @@ def _print_gc(report: dict) -> None:
             output.ago(r.get("ended_at")),
             format_size(r.get("bytes") or 0),
             str(r.get("inodes") or 0),
-            "pinned, kept" if r.get("pinned") else "",
+            "pinned, not deleted" if r.get("pinned") else "",
         ]
         for r in runs
     ]
@@ -272,7 +272,7 @@ def _examine(command: tuple[str, ...]) -> list:
 
     env, name = activated(command, Path.cwd(), os.environ)
     if name:
-        output.say(f"python of {output.shown(name)}")
+        output.say(f"using python of {output.shown(name)}")
     return examine(list(command) or None, Path.cwd(), env)
 
 

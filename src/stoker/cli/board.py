@@ -42,7 +42,7 @@ LOG_END = 2000  # bytes
 def board(refs: tuple[str, ...], port: int | None, export: str | None, as_json: bool) -> None:
     """Show runs in TensorBoard on 127.0.0.1, until Ctrl-C. Without RUN: the runs that `stoker ps` lists.
 
-    Shows the same numbers as `stoker plot`, also for scripts that do not use TensorBoard. Updates
+    Shows the same metrics as `stoker plot`, also for scripts that do not use TensorBoard. Updates
     active runs every few seconds.
     """
     runs = _named(refs) if refs else plane().runs()
@@ -54,7 +54,7 @@ def board(refs: tuple[str, ...], port: int | None, export: str | None, as_json: 
     with tempfile.TemporaryDirectory(prefix="stoker-board-") as folder:
         free = _free(port)
         written = Written(Path(folder) / "runs", runs)
-        with output.slow("reading the numbers of the runs"):
+        with output.slow("reading the metrics of the runs"):
             written.update(say=not as_json)
         _serve(written, Path(folder), free, as_json)
 

@@ -115,7 +115,7 @@ def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = Fal
     end of the baseline's text."""
     found = []
     if other["digest"] is None:
-        return [f"it ended differently than the baseline run: {other['run']['sentence']}"]
+        return [f"the run ended differently than the baseline run: {other['run']['sentence']}"]
     if other["digest"]["digest"] != plain["digest"]["digest"]:
         found.append("weights" if other["digest"]["steps"] == plain["digest"]["steps"] else
                      f"weights ({other['digest']['steps']:,} steps instead of {plain['digest']['steps']:,})")
@@ -133,7 +133,7 @@ def differences(plain: dict, other: dict, known: Noise, *, tail_only: bool = Fal
     for form in sorted((here.keys() | there.keys()) - known.forms):
         mine, theirs = here.get(form, []), there.get(form, [])
         if len(mine) != len(theirs):
-            wrong.append(f"{form}: {len(theirs)} here, {len(mine)} in the baseline run")
+            wrong.append(f"{form}: {len(theirs)} in this run, {len(mine)} in the baseline run")
         elif form not in known.contents and mine != theirs:
             wrong.append(form)
     return found + [f"file {name}" for name in wrong[:5]]

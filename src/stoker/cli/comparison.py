@@ -35,7 +35,8 @@ def sort(found: dict, by: str | None) -> None:
     else:
         known = ", ".join([*found["metrics"][:6], *found["parameters"][:6]])
         raise NotFound(
-            f"The runs have no metric and no parameter '{by}'.", hint=f"They have: {known or 'none'}."
+            f"The runs have no metric and no parameter '{by}'.",
+            hint=f"Metrics and parameters: {known or 'none'}.",
         )
 
 
@@ -80,7 +81,7 @@ def pick(found: dict, names: Sequence[str], most: int) -> list[str]:
         if metric is None:
             raise NotFound(
                 f"The runs have no metric '{name}'.",
-                hint=f"They have: {', '.join(found['metrics'][:10]) or 'none'}.",
+                hint=f"Metrics: {', '.join(found['metrics'][:10]) or 'none'}.",
             )
         picked.append(metric)
     return picked
@@ -127,7 +128,7 @@ def show_code(found: dict) -> None:
         output.say(note)
     for each in told["files"]:
         if each["diff"] is None:
-            output.say(f"{output.shown(each['path'])}: {each['change']}; its text was not recorded")
+            output.say(f"{output.shown(each['path'])}: {each['change']}; Stoker did not record its content")
             continue
         for line in each["diff"].removesuffix("\n").split("\n"):
             print(_for_terminal(line) if output.is_terminal(sys.stdout) else line)

@@ -20,7 +20,7 @@ class Events:
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError as e:
             raise InvalidSpec(
-                f"TensorBoard cannot be imported ({e}).", hint="It is optional: pip install tensorboard"
+                f"TensorBoard cannot be imported ({e}).", hint="Install it: pip install tensorboard"
             ) from None
         self._event, self._summary, self._start = Event, Summary, SessionLog.START
         self._writer = EventFileWriter(str(folder))

@@ -68,12 +68,12 @@ def export(
     runs = spread(refs)
     for ref in runs:
         say_which(ref, plane().run(ref))
-    with output.slow("reading the numbers of the runs"):
+    with output.slow("reading the metrics of the runs"):
         found = plane().compare(runs)
         curves = curves_of([run["id"] for run in found["runs"]], names, POINTS_MAX)
     if not any(each["series"] or each["results"] for each in curves):
         raise NotFound(
-            "The runs have no numbers.",
+            "The runs have no metrics.",
             hint="Stoker finds printed numbers only if three output lines have the same form.",
         )
     chosen = list(dict.fromkeys(formats)) or list(PLAIN)

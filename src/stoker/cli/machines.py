@@ -71,7 +71,10 @@ def machine() -> None:
 @click.option(
     "--disk-survives",
     is_flag=True,
-    help="The machine keeps its files when it is off, so do not wait until the files are copied.",
+    help=(
+        "The machine keeps its files when it is off, so Stoker switches the machine off without waiting for "
+        "copies."
+    ),
 )
 @click.option(
     "--yes",
@@ -86,9 +89,9 @@ def add(name: str, address: tuple[str, ...], yes: bool, as_json: bool, **o: Any)
       stoker machine add box ssh://root@connect.example.com:12345 --off "shutdown -h now"
       stoker machine add lab -- -p 2222 me@lab.example.org
 
-    Logs in once with your own ssh, which asks you about an unknown host key.
+    Logs in once with your own ssh, which asks you about an unknown host key, and checks the machine.
+    If the check fails, Stoker does not add the machine.
     The machine needs Python 3.8 or newer; Stoker installs nothing there.
-    If the check fails, the machine is not added.
     """
     host = machines.address_of(address[0]) if len(address) == 1 else shlex.join(address)
     machines.add(home(), TargetConfig(name=name, host=host, **o))
@@ -258,7 +261,7 @@ def adopt(name: str, yes: bool, as_json: bool) -> int:
         output.print_table(("ID", "NAME", "PHASE", "OWNER"), rows)
     if found and not yes:
         if not output.can_ask():
-            raise InvalidSpec(f"{len(found)} run{' was' if len(found) == 1 else 's were'} found.",
+            raise InvalidSpec("No run was taken over, because Stoker cannot ask without a terminal.",
                               hint=f"stoker machine adopt --yes {output.shown(name)}")
         if not output.ask(f"Take over {len(found)} run{'' if len(found) == 1 else 's'}?", default=False):
             return 1
@@ -266,7 +269,7 @@ def adopt(name: str, yes: bool, as_json: bool) -> int:
     if as_json:
         output.print_json(taken)
     else:
-        output.say(f"{len(taken)} run{' is' if len(taken) == 1 else 's are'} taken over")
+        output.say(f"Took over {len(taken)} run{'' if len(taken) == 1 else 's'}")
         output.say(_policy(output.shown(name), load_config(home()).targets[name]))
     return 0
 
@@ -335,8 +338,8 @@ def rm(name: str, yes: bool, as_json: bool) -> int:
     if active:
         raise StateError(
             (
-                f"{output.shown(name)} has {len(active)} active runs, including "
-                f"{output.shown(active[0]['name'])}."
+                f"{output.shown(name)} cannot be removed while runs are active there "
+                f"({len(active)}, including {output.shown(active[0]['name'])})."
             ),
             hint=f"Wait for them or stop them: stoker stop {output.type_ref(active[0])}",
         )
@@ -388,21 +391,28 @@ def _print_facts(facts: dict) -> None:
         rows.append(("GPUs", "none"))
     if facts.get("inodes_free") is not None:
         rows.append(("inodes", f"{facts['inodes_free']:,} free"))
-    rows += [("also", f"{each['version']}  {each['python']}  torch {each['torch'] or '-'}  ({each['found']})")
-             for each in facts.get("pythons") or ()]
+    rows += [
+        (
+            "other python",
+            f"{each['version']}  {each['python']}  torch {each['torch'] or '-'}  (found in: {each['found']})",
+        )
+        for each in facts.get("pythons") or ()
+        if each["python"] != python.get("executable")
+    ]
     wide = max(len(name) for name, _ in rows)
     for name, value in rows:
         print(f"{name:<{wide}}  {output.shown(value)}")
     offset = facts.get("clock_offset_s")
     if offset is not None and abs(offset) > CLOCK_S:
         output.say(
-            f"its clock is {format_duration(abs(offset))} {'ahead of' if offset > 0 else 'behind'} this "
-            "machine's clock. Stoker corrects the times of runs, but not the times of their files"
+            f"the machine's clock is {format_duration(abs(offset))} "
+            f"{'ahead of' if offset > 0 else 'behind'} the clock of your computer. "
+            "Stoker corrects the times of runs, but not the times of their files"
         )
     for line in _cannot(facts):
         output.say(line)
     if not facts.get("inodes_free", 1):
-        output.say("its disk has no free inodes, so it cannot store more files")
+        output.say("the machine's disk has no free inodes, so no more files fit on it")
 
 
 def _cannot(facts: dict) -> list[str]:
@@ -411,7 +421,7 @@ def _cannot(facts: dict) -> list[str]:
     torches = [each["python"] for each in pythons or () if each["torch"]]
     told = []
     if chosen and pythons is not None and chosen not in [each["python"] for each in pythons]:
-        told.append(f"scripts run with {output.shown(chosen)}, from config.toml")
+        told.append(f"scripts run with {output.shown(chosen)}, as config.toml says")
     if pythons and not chosen and torches and not facts.get("torch"):
         told.append(
             f"python3 has no torch, but {output.shown(torches[0])} has torch. "
@@ -420,7 +430,7 @@ def _cannot(facts: dict) -> list[str]:
         )
     if (facts.get("shm_bytes") or SHM_LOW_BYTES) < SHM_LOW_BYTES:
         told.append(
-            f"/dev/shm has {format_size(facts['shm_bytes'])}: DataLoader workers may die there; "
+            f"/dev/shm has {format_size(facts['shm_bytes'])}: DataLoader workers may fail; "
             "use num_workers=0 or --shm-size=8g"
         )
     return told

@@ -24,7 +24,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "plot": ("numbers", "plot", "Draw the metrics of runs as curves."),
     "compare": ("numbers", "compare", "Compare parameters and metrics of runs."),
     "board": ("board", "board", "Show runs in TensorBoard, on this machine."),
-    "export": ("export", "export", "Write the numbers of runs to files."),
+    "export": ("export", "export", "Write the metrics of runs to files."),
     "ui": ("ui", "ui", "Open the console in the browser."),
     "attach": ("runs", "attach", "Return to a run: see its output, type input."),
     "wait": ("runs", "wait", "Wait for runs to end; return their exit code."),

@@ -65,7 +65,7 @@ def plot(  # noqa: PLR0917
     Reads the log of an Engine, the scalars of TensorBoard, and printed numbers such as `loss 0.25`.
     """
     if sum(map(bool, (svg, png, html, as_csv, as_json))) > 1:
-        raise InvalidSpec("--svg, --png, --html, --csv and --json exclude each other.")
+        raise InvalidSpec("--svg, --png, --html, --csv and --json cannot be combined.")
     wanted = points or (None if as_json or as_csv else SHOWN_POINTS)
     found = curves_of(refs, names, wanted)
     if as_json:
@@ -91,7 +91,7 @@ def plot(  # noqa: PLR0917
         return
     if not any(each["series"] for each in found):
         raise NotFound(
-            f"{found[0]['run']['name']} has no numbers.",
+            f"{found[0]['run']['name']} has no metrics.",
             hint=(
                 "Stoker finds printed numbers only if three output lines have the same form. "
                 f"To see the output: stoker logs {output.type_ref(found[0]['run'])}"
@@ -118,7 +118,7 @@ def plot(  # noqa: PLR0917
     if len(charts) > len(shown):
         left = ", ".join(dict.fromkeys(each.title for each in charts[len(shown):]))
         output.say(
-            f"{len(charts) - len(shown)} more: {output.cut(left, 200)}. To draw a metric: --metric NAME"
+            f"{len(charts) - len(shown)} not drawn: {output.cut(left, 200)}. To draw a metric: --metric NAME"
         )
 
 
@@ -129,7 +129,7 @@ def curves_of(refs: Sequence[str], names: Sequence[str], points: int | None) -> 
         run = plane().run(ref)
         say_which(ref, run)
         try:
-            with output.slow(f"reading the numbers of {run['name']}"):
+            with output.slow(f"reading the metrics of {run['name']}"):
                 found.append(plane().numbers(run["id"], names, points))
         except NotFound as e:
             if not names:
@@ -259,7 +259,7 @@ def compare(  # noqa: PLR0917
     chosen = spread(refs)
     for ref in chosen:
         say_which(ref, plane().run(ref), f"To compare all: stoker compare '{output.shown(ref)}*'")
-    with output.slow("reading the numbers of the runs"):
+    with output.slow("reading the metrics of the runs"):
         found = plane().compare(chosen, code=diff)
     if diff and not as_json:
         comparison.show_code(found)

@@ -21,7 +21,7 @@ def write(path: str, charts: Sequence[Chart]) -> None:
         from matplotlib.figure import Figure
     except ImportError as e:
         raise InvalidSpec(
-            f"matplotlib cannot be imported ({e}).", hint="It is optional: pip install 'stoker[png]'"
+            f"matplotlib cannot be imported ({e}).", hint="Install it: pip install 'stoker[png]'"
         ) from None
     drawn = [chart for chart in charts if limits(chart)]
     figure = Figure((WIDE, HIGH * max(1, len(drawn))), layout="constrained")

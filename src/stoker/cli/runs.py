@@ -322,8 +322,8 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
     This takes at most half of the --grace time.
     Order of the signals: SIGTERM to the script (SIGINT if the script does not handle SIGTERM), SIGTERM to all
     processes of the run, SIGKILL. If you press Ctrl-C, stoker no longer waits, but still stops the runs.
-    If a machine cannot be reached for a minute beyond the grace, stoker gives up waiting with exit code 5.
-    The run is stopped when its machine answers.
+    If a machine cannot be reached for a minute after the grace time, stoker gives up waiting with exit
+    code 5. Stoker stops the run when its machine answers.
     @TAG means all runs with a tag.
     A pattern such as 'q-*' means all runs with such a name.
     """
@@ -366,7 +366,7 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
 def _silent_since(run: dict) -> str:
     """That its machine cannot be reached, and since when."""
     if run.get("reachability") == "unseen":
-        return "its processes give no sign of life"
+        return "Stoker cannot see its processes"
     since = (run.get("unreachable") or {}).get("since")
     told = f" since {clock_time(from_iso(since), time.time())}" if since else ""
     return f"{output.shown(run['target'])} cannot be reached{told}"
@@ -397,8 +397,8 @@ def _until_stopped(run_id: str, patience_s: float) -> dict:
 def _silent_line(run: dict) -> str:
     if run["reachability"] == "unseen":
         return (
-            "no sign of life. If the run's container or node still exists, Stoker's processes there will "
-            "stop the run. "
+            "Stoker cannot see the run's processes. If the run's container or node still exists, Stoker's "
+            "processes there stop the run. "
             f"If the container or node is gone: stoker stop --force {output.type_ref(run)}"
         )
     return f"{output.shown(run['target'])} cannot be reached. Stoker stops the run when the machine answers"
@@ -480,7 +480,9 @@ def _start_tagged(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
     else:
         names = ", ".join(output.shown(run["name"]) for run in started)
         output.say(
-            f"started again: {names}" if started else f"no run of {output.shown(ref)} failed or was stopped"
+            f"started again: {names}"
+            if started
+            else f"nothing to start: no run of {output.shown(ref)} failed or was stopped"
         )
     return code
 
@@ -488,7 +490,9 @@ def _start_tagged(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
 @click.command("keep")
 @ref_argument()
 @click.argument("duration", required=False, type=Duration(), metavar="[3h]")
-@click.option("--pin/--unpin", "pin", default=None, help="Protect the run from gc, or stop protecting it.")
+@click.option(
+    "--pin/--unpin", "pin", default=None, help="Protect the run from `stoker gc`, or stop protecting it."
+)
 @json_option("Print the run as JSON.")
 def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> None:
     """Let a run continue for 3h from now, whatever its limit was.
@@ -512,7 +516,7 @@ def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> N
         )
         output.say(f"{name}: {told}")
     if pin is not None:
-        output.say(f"{name}: " + ("pinned; gc keeps it" if pin else "unpinned"))
+        output.say(f"{name}: " + ("pinned; stoker gc does not delete the run" if pin else "unpinned"))
 
 
 @click.command("rm")
@@ -530,7 +534,7 @@ def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> N
 def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
     """Delete runs, with their logs, copies and records.
 
-    Files that the runs wrote into your own folders are kept.
+    Does not delete files that the runs wrote into your own folders.
 
     @TAG means all runs with a tag.
     A pattern such as 'q-*' means all runs with such a name.

@@ -129,7 +129,7 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
         yield "target", f"{output.shown(str(run.get('target')))}{_keeps_running(run)}"
     yield "outputs", "\n".join(output.shown(line) for line in (run.get("outputs") or {}).get("lines") or ())
     if run.get("pinned"):
-        yield "pinned", "yes; gc keeps it"
+        yield "pinned", "yes; stoker gc does not delete the run"
 
 
 def _keeps_running(run: dict) -> str:
@@ -197,11 +197,11 @@ def _resume(resume: dict, hooks: dict) -> Iterator[tuple[str, str]]:
         yield (
             "edited",
             output.shown(
-                f"{names}, after this image was taken. To restart from scratch: stoker start --edited"
+                f"{names}, after the image was taken. To restart from scratch: stoker start --edited"
             ),
         )
     if resume.get("not_taken"):
-        yield "not taken", "\n".join(output.shown(line) for line in resume["not_taken"][:8])
+        yield "image problems", "\n".join(output.shown(line) for line in resume["not_taken"][:8])
     if hooks.get("why"):
         yield "hooks", output.shown(hooks["why"])
 
@@ -264,7 +264,7 @@ def _value(key: str, value: Any) -> str:
     if key == "leftovers" and isinstance(value, dict):
         parts = {
             "ended with the run": value.get("found"),
-            "still there": value.get("survivors"),
+            "still running": value.get("survivors"),
             "left running": value.get("spared"),
         }
         listed = {

@@ -189,7 +189,8 @@ class _Sweep:
         Raises StateError."""
         if list(there["command"]) != list(spec["command"]):
             raise StateError(
-                f"{output.shown(there['name'])} has another command: {output.command_line(there['command'])}",
+                f"{output.shown(there['name'])} already exists with another command: "
+                f"{output.command_line(there['command'])}",
                 hint=(
                     "Continue the sweep with the command that started it, or give another name: "
                     f"--name {self.name}b"

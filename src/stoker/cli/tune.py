@@ -56,7 +56,7 @@ Exit codes: 0 tuned, or no setting helps; 8 the condition of --fail-if is true; 
     "--network", is_flag=True, help="Let the script write to the network, for example to a metrics server."
 )
 @click.option("--force", is_flag=True, help="Tune even if the training takes less than 10 minutes.")
-@click.option("--no-keep", is_flag=True, help="Report only; do not keep settings for `stoker run`.")
+@click.option("--no-keep", is_flag=True, help="Report only; do not save settings for `stoker run`.")
 @click.option("--batch", is_flag=True, help="Find the largest and the fastest batch size instead.")
 @click.option(
     "--svg",

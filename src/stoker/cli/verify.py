@@ -63,7 +63,7 @@ TAIL_BYTES = 200  # of the log behind an image: enough lost values to check the 
     default="2m",
     show_default=True,
     metavar="2m",
-    help="Compare after this much training.",
+    help="Compare the runs after this much training time.",
 )
 @click.option(
     "--image-every",

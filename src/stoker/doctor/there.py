@@ -95,8 +95,8 @@ def _machine(name: str, facts: dict, read: Sequence[source.Source]) -> Iterator[
     text = "\n".join(each.text for each in read)
     gpus = facts.get("gpus") or ()
     if not gpus and "cuda" in text:
-        yield Finding("warn", "GPU", f"The script mentions cuda, and {name} has no GPU that Stoker can see.",
-                      f"Log in and type nvidia-smi: stoker ssh {name}")
+        yield Finding("warn", "GPU", f"The script mentions cuda, but {name} has no GPU that Stoker can see.",
+                      f"Run nvidia-smi there: stoker ssh {name} nvidia-smi")
     if gpus:
         yield Finding(
             "ok",

@@ -156,7 +156,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     is_flag=True,
     help=(
         "With --on: before the run, install the packages of uv.lock or requirements.txt on the machine. "
-        "A later run with the same file uses the same environment. Keeps the machine's own torch."
+        "A later run with the same file uses the same environment. Uses the machine's own torch."
     ),
 )
 @click.option("--stdin", "stdin_file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
@@ -249,7 +249,7 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
     if o["warn"] and o["time_s"] is None:
         raise InvalidSpec("--warn needs a time limit.", hint="stoker run --time 2h --warn 5m train.py")
     if o["yes"] and o["new"]:
-        raise InvalidSpec("--yes and --new exclude each other.")
+        raise InvalidSpec("--yes and --new cannot be combined.")
     rehearse.check(o)
     env = run_env(os.environ, o["env"], o["env_file"])
     launch.lend_names(o, env)

@@ -254,7 +254,7 @@ class Keys:
             self._leave(128 + number)
         elif not self._live and number in (signal.SIGINT, signal.SIGTERM):
             if self._stopping:  # asked before: its machine may not answer for long
-                self._leave(128 + number, "The run will be cancelled when its machine answers.")
+                self._leave(128 + number, "Stoker cancels the run when its machine answers.")
             self.interrupted_at = time.monotonic() if number == signal.SIGINT else self.interrupted_at
             self._stopping = True
             self._stop_run()

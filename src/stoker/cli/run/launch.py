@@ -24,7 +24,7 @@ def with_ranks(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str, st
         return command
     if o["rehearse"] is not None:
         raise InvalidSpec(
-            "--ranks and --rehearse exclude each other.", hint=f"stoker run --rehearse {count} train.py"
+            "--ranks and --rehearse cannot be combined.", hint=f"stoker run --rehearse {count} train.py"
         )
     first, *rest = command
     if first.endswith(".py"):

@@ -78,7 +78,7 @@ def test_named_files_come_while_it_runs_all_others_at_its_end_and_nothing_of_you
     kept = ground.home / "runs" / run["id"] / "outputs" / "notes.txt"
     assert (ground.work / "notes.txt").read_text() == "sent, and edited here\n" and kept.read_text() == "sent\nfar\n"
     assert not (ground.work / "big.bin").exists() and not os.path.lexists(ground.work / "link")
-    assert "1 file (200 kB) left on far, because of the limit of 100 kB: big.bin" in ended.err
+    assert "1 file (200 kB) left on far, because of the limit of 100 kB (pull_limit in config.toml): big.bin" in ended.err
     assert f"1 file put into {kept.parent}" in ended.err and "3 files (7.0 kB) copied to" in ended.err
     told = ground.show("base")
     assert {each["path"]: each["place"] for each in told["files"]} == {

@@ -90,7 +90,7 @@ def test_a_tab_that_nobody_looks_at_asks_nothing_and_wakes_at_the_end_of_the_log
     page.locator("#log").evaluate("(log) => { log.scrollTop = 0; }")
     page.wait_for_function("() => Number(document.querySelector('#log').dataset.lines) > 1500")
     ground.stoker("rm", "--force", "--yes", "burst").ok()
-    expect(page.locator("#away")).to_have_text("This is no longer there.", timeout=WAIT_MS)
+    expect(page.locator("#away")).to_have_text("This page or run no longer exists.", timeout=WAIT_MS)
 
 
 @pytest.mark.real("chromium")

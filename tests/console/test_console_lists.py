@@ -160,7 +160,7 @@ def test_a_sweep_is_begun_in_the_browser(place: Place):
 
 @pytest.mark.parametrize(("change", "says"), [
     ({"folder": "/nowhere"}, "no folder"), ({"folder": "relative"}, "no folder"), ({"params": "lr"}, "NAME=VALUES"),
-    ({"command": "python 'open"}, "cannot be read"), ({"params": "lr=1 --env=A=B"}, ""), ({"name": "--dry-run"}, "name of a sweep"),
+    ({"command": "python 'open"}, "is not valid"), ({"params": "lr=1 --env=A=B"}, ""), ({"name": "--dry-run"}, "name of a sweep"),
 ])
 def test_what_cannot_be_a_sweep(place: Place, change, says):
     client = Client(Home(place.ground.home), start=False)

@@ -314,8 +314,8 @@ def evaluations_count_each_sample_once_and_weights_come_back():
 def words_that_cannot_be_followed_are_refused():
     for words, message in (({"nb_gpu_nodes": 2}, "trains on one node"), ({"strategy": "deepspeed"}, "strategy='deepspeed'"), ({"precision": 64}, "Stoker supports 32"),
                            ({"max_epohcs": 3}, "max_epohcs=...): Stoker's Trainer does not know this argument"), ({"accumulate_grad_batches": {4: 2}}, "a whole number"),
-                           ({"gradient_clip_algorithm": "value"}, "by their norm only"), ({"resume_from_checkpoint": "old.ckpt"}, "reads its own checkpoints"),
-                           ({"min_epochs": 3}, "before this minimum"), ({"stochastic_weight_avg": True}, "not averaged"), ({"accelerator": "tpu"}, "supports auto"),
+                           ({"gradient_clip_algorithm": "value"}, "only by their norm"), ({"resume_from_checkpoint": "old.ckpt"}, "reads only its own checkpoints"),
+                           ({"min_epochs": 3}, "supports no minimum"), ({"stochastic_weight_avg": True}, "does not average weights"), ({"accelerator": "tpu"}, "supports auto"),
                            ({"limit_val_batches": 1.5}, "a share from 0.0 to 1.0"), ({"limit_train_batches": 0}, "nothing is trained")):
         with pytest.raises(InvalidSpec, match=message.replace("(", r"\(").replace(")", r"\)")):
             pl.Trainer(**words)
@@ -332,7 +332,7 @@ def words_that_cannot_be_followed_are_refused():
         pl.Trainer(max_epochs=1).fit(turns(), DataLoader(DATA))
     with pytest.raises(InvalidSpec, match="The script passes 2 loaders to train;"):
         pl.Trainer(max_epochs=1).fit(Plain(), {"a": DataLoader(DATA), "b": DataLoader(DATA)})
-    with pytest.raises(InvalidSpec, match="the module accumulates by itself"):
+    with pytest.raises(InvalidSpec, match="the module must accumulate gradients by itself"):
         pl.Trainer(max_epochs=1, accumulate_grad_batches=2).fit(ByHand(True), DataLoader(DATA))
     with pytest.raises(StateError, match="no best checkpoint"):
         pl.Trainer(max_epochs=1).test(Module(), DataLoader(DATA), ckpt_path="best")
@@ -364,7 +364,7 @@ def a_configuration_is_a_file_or_a_dict():
     found = colossalai.read("config.py")
     assert found == {"BATCH_SIZE": 4, "NUM_EPOCHS": 2, "model": {"width": 3}}
     assert found.model.width == 3
-    for config, message in (("nowhere.py", "no configuration nowhere.py"), ({"parallel": {"tensor": {"size": 2}}}, "splits the model"), ({"zero": {}}, "splits the model")):
+    for config, message in (("nowhere.py", "no configuration file nowhere.py"), ({"parallel": {"tensor": {"size": 2}}}, "splits the model"), ({"zero": {}}, "splits the model")):
         with pytest.raises(InvalidSpec, match=message):
             colossalai.launch_from_torch(config)
     with pytest.raises(StateError, match="launch_from_torch was not called yet"):

@@ -309,4 +309,4 @@ def test_what_a_run_after_another_waits_for():
     assert waits_after([("base", live)], "me") == "base to end"
     text = waits_after([("tavo-miku", failed), ("gone", None)], "me")
     assert text == ("train, which ended as failed (to retry it: `stoker start tavo-miku`; to start this run anyway: `stoker start me`), "
-                    "and for gone, which was removed (to start this run anyway: `stoker start me`)")
+                    "and for gone, which was removed, so the wait never ends (to start this run anyway: `stoker start me`)")

@@ -71,7 +71,7 @@ def test_a_run_that_came_back():
 
 def test_a_run_that_began_anew():
     lives = [{"attempt": 1, "from": 0, "out_bytes": 0}, {"attempt": 2, "from": 0, "out_bytes": 0}]
-    left = "It found the files as they were at the end of attempt 1"
+    left = "The attempt found the files as they were at the end of attempt 1"
     assert resume.began_anew({"lives": lives}) == f"attempt 2 restarted from scratch: there was no image. {left}"
     assert resume.began_anew({"lives": lives, "tried": [{"image": 1, "why": "x"}]}) == f"attempt 2 restarted from scratch: no image was usable. {left}"
     assert resume.began_anew({"lives": lives[:1]}) is None and resume.began_anew({}) is None
@@ -80,7 +80,7 @@ def test_a_run_that_began_anew():
     lost = {"lives": lives, "not_given_back": {"attempt": 2, "files": ["a (Permission denied)"]}}
     assert resume.began_anew(lost).endswith("at the end of attempt 1, except for a (Permission denied): their content is in resume/aside/2")
     third = {"lives": [lives[0], {"attempt": 3, "from": 0, "out_bytes": 0}], "given_back": [{"attempt": 2, "aside": 2}]}
-    assert resume.began_anew(third).endswith("It found the files as they were before attempt 2 restored files of an image")
+    assert resume.began_anew(third).endswith("The attempt found the files as they were before attempt 2 restored files of an image")
     assert resume.began_anew({"lives": [*lives, {"attempt": 3, "from": 0}], "resumed": {"attempt": 2, "step": 5}})
 
 

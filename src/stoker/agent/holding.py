@@ -286,7 +286,7 @@ class Holder(Door):
                     "start_failed",
                     "there is no command in spec.json"
                     if not argv
-                    else "the attempt had ended before it started",
+                    else "the attempt was ended before its command started",
                 )
             stdio = self._open_stdio()
             report, self.exec_fd = os.pipe()

@@ -80,7 +80,7 @@ def problem(error: str, detail: str, host: str) -> StokerError:
 def nonsense(host: str, text: str) -> TargetError:
     """The error for an answer that Stoker cannot read."""
     return TargetError(
-        f"{host} sent an answer that Stoker cannot read: {text[:120]!r}.",
+        f"{host} sent an answer that is not valid: {text[:120]!r}.",
         retry=False,
         hint="Check the machine: its login shell must print no text, and its Python must work.",
     )

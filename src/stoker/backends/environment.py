@@ -172,7 +172,7 @@ def requirements(lock, uv, kept):
             )
         text = run(
             [uv, "export", "--frozen", "--no-hashes", "--no-emit-project", "--no-annotate", "--no-header"],
-            "uv.lock cannot be read",
+            "`uv export` of uv.lock failed",
             quiet=True,
         )
     else:

@@ -283,7 +283,7 @@ def load_config(where: Home) -> Config:
     except FileNotFoundError:
         body = {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise InvalidSpec(f"{where.config} cannot be read: {e}.", hint=f"The format is TOML. {SEE}") from e
+        raise InvalidSpec(f"{where.config} is not valid TOML: {e}.", hint=SEE) from e
     values: dict = {}
     targets = {"local": TargetConfig(name="local")}
     for key, value in body.items():
@@ -327,7 +327,11 @@ def _target(where: Home, name: str, table: object) -> TargetConfig:
     if not isinstance(table, dict) or any(
         not isinstance(v, kinds.get(k, ())) for k, v in table.items() if k not in own
     ):
-        raise InvalidSpec(f"{where.config}: [targets.{name}] accepts {', '.join(kinds)}.", hint=SEE)
+        raise InvalidSpec(
+            f"{where.config}: [targets.{name}] has an unknown setting, or a value of the wrong type. "
+            f"The table accepts {', '.join(kinds)}.",
+            hint=SEE,
+        )
     values = {k: v for k, v in table.items() if k not in own}
     for key in ("off_latest", "off_after"):
         if key in values:

@@ -38,7 +38,7 @@ def asked(cls: type, body: dict, what: str):
             shown = repr(value)
             shown = shown if len(shown) <= SHOWN_MAX else shown[:SHOWN_MAX - 3] + "..."
             raise InvalidSpec(
-                f"The {what}'s '{name}' must be {words(known[name])}, not {shown}.", fields=[name]
+                f"The field '{name}' of the {what} must be {words(known[name])}, not {shown}.", fields=[name]
             )
     return _made(cls, body, what)
 

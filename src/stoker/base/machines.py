@@ -48,7 +48,8 @@ def add(where: Home, machine: TargetConfig) -> None:
     name exists."""
     if not _NAME.fullmatch(machine.name):
         raise InvalidSpec(
-            f"{machine.name!r} cannot be the name of a machine: up to 40 letters, digits, '-' and '_'.",
+            f"{machine.name!r} cannot be the name of a machine: a name has up to 40 letters, digits, "
+            "'-' and '_'.",
             hint="stoker machine add box ssh://root@connect.example.com:12345",
         )
     if machine.name in load_config(where).targets:
@@ -140,7 +141,7 @@ def remove(where: Home, name: str) -> None:
     if _targets_in(text) != {each: table for each, table in before.items() if each != name}:
         raise InvalidSpec(
             f"Stoker cannot find the table of {name} in {where.config}.",
-            hint=f"Remove {name} there with an editor.",
+            hint=f"Remove {name} from that file with an editor.",
         )
     _write(where, text)
 

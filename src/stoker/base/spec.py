@@ -132,7 +132,7 @@ class Spec:
         for name, known in _ONE_OF.items():
             if getattr(self, name) not in known:
                 raise InvalidSpec(f"'{getattr(self, name)}' is not a valid value of {name}.", fields=[name],
-                                  hint=f"One of {', '.join(filter(None, known))}.")
+                                  hint=f"Valid values: {', '.join(filter(None, known))}.")
         if self.audit and (self.resume != "auto" or not self.hooks):
             raise InvalidSpec(
                 "--audit needs exact resume, but exact resume is off.",
@@ -235,7 +235,10 @@ def _check_inheritance(body: object) -> None:
             for v in (*body.get("cpus", ()), *body.get("window", ()), *body.get("rlimits", {}).values())
         )
     ):
-        raise InvalidSpec("The spec's `inherit` cannot be read.", fields=["inherit"])
+        raise InvalidSpec(
+            "The field `inherit` of the spec is not valid: a name is unknown, or a value has the wrong type.",
+            fields=["inherit"],
+        )
 
 
 def check_name(name: str) -> None:

@@ -166,7 +166,8 @@ def read(config: str | Path | dict) -> Config:
         }
     else:
         raise InvalidSpec(
-            f"There is no configuration {config}.", hint="launch_from_torch takes a Python file or a dict."
+            f"There is no configuration file {config}.",
+            hint="launch_from_torch takes a Python file or a dict.",
         )
     return Config({name: _entry(name, value) for name, value in found.items()})
 
@@ -183,7 +184,7 @@ def _stay_on_cpu() -> None:
 
     def cuda(self: object, *args: object, **options: object) -> object:
         if not told and global_context.get_global_rank() == 0:
-            say("there is no GPU: .cuda() stays on the CPU")
+            say("there is no GPU, so .cuda() has no effect: tensors and models stay on the CPU")
         told.append(True)
         return self
 

@@ -161,7 +161,7 @@ class Trainer:
     def running(self) -> _ModuleTask:
         """The module's task. Raises InvalidSpec before `fit`."""
         if self.task is None:
-            raise InvalidSpec("There is no model yet.", hint="trainer.fit(model, loader)")
+            raise InvalidSpec("The trainer has no model yet.", hint="trainer.fit(model, loader)")
         return self.task
 
     @property
@@ -207,7 +207,7 @@ class Trainer:
             raise InvalidSpec(
                 (
                     "Trainer(accumulate_grad_batches=...) with automatic_optimization = False: "
-                    "the module accumulates by itself."
+                    "the module must accumulate gradients by itself."
                 ),
                 hint="Remove accumulate_grad_batches.",
             )
@@ -258,7 +258,7 @@ class Trainer:
         module = model if model is not None else self.task.model if self.task else None
         if module is None:
             raise InvalidSpec(
-                "There is no model yet.",
+                "The trainer has no model yet.",
                 hint=f"trainer.{'test' if kind == 'test' else 'validate'}(model, loader)",
             )
         source = self._prepared(module, datamodule, "test" if kind == "test" else "validate")
@@ -296,7 +296,7 @@ class Trainer:
             if core.keeper.best is None:
                 raise StateError(
                     'ckpt_path="best": this run has no best checkpoint.',
-                    hint="ModelCheckpoint(monitor=...) keeps one.",
+                    hint="To save the best checkpoint, use the callback ModelCheckpoint(monitor=...).",
                 )
         said = start_from(core.keeper.root if asked == "best" else Path(asked), [module])
         if self.is_global_zero:

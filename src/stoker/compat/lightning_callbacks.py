@@ -225,7 +225,7 @@ class Experiment:
 
         def left_out(*args: object, **options: object) -> None:
             if not self._told:
-                say(f"logger.experiment.{name}: only scalars are kept")
+                say(f"logger.experiment.{name} is ignored: Stoker stores only scalars")
             self._told = True
         return left_out
 

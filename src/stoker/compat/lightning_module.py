@@ -90,7 +90,10 @@ class LightningModule(Remembers, nn.Module):
         """The Trainer of this module. Raises StateError if there is none."""
         found = self.__dict__.get("_trainer")
         if found is None:
-            raise StateError(f"{type(self).__name__} has no trainer yet.", hint="trainer.fit(model)")
+            raise StateError(
+                f"{type(self).__name__}.trainer does not exist before the model is given to a trainer.",
+                hint="trainer.fit(model)",
+            )
         return found
 
     @property

@@ -134,7 +134,7 @@ def only_loader(loaders: Any, use: str = "evaluate") -> Iterable:
         if len(several) > 1:
             raise InvalidSpec(
                 f"The script passes {len(several)} loaders to {use}; Stoker's Trainer supports one loader.",
-                hint="torch.utils.data.ConcatDataset joins datasets.",
+                hint="To join the datasets: torch.utils.data.ConcatDataset",
             )
         return several[0]
     return loaders

@@ -72,14 +72,14 @@ WITHOUT_EFFECT = {
 }
 # would change the training and is not followed: refused, unless its value asks for nothing
 NOT_FOLLOWED = {
-    "min_epochs": "early stopping may end the training before this minimum",
-    "min_steps": "early stopping may end the training before this minimum",
-    "resume_from_checkpoint": "Stoker resumes by itself and reads its own checkpoints",
-    "plugins": "plugins are not used",
+    "min_epochs": "Stoker supports no minimum; early stopping may end the training earlier",
+    "min_steps": "Stoker supports no minimum; early stopping may end the training earlier",
+    "resume_from_checkpoint": "Stoker resumes by itself and reads only its own checkpoints",
+    "plugins": "Stoker does not use plugins",
     "reload_dataloaders_every_n_epochs": "Stoker creates the loaders only once",
     "reload_dataloaders_every_epoch": "Stoker creates the loaders only once",
-    "stochastic_weight_avg": "weights are not averaged",
-    "sync_batchnorm": "each rank normalizes its own batch",
+    "stochastic_weight_avg": "Stoker does not average weights",
+    "sync_batchnorm": "Stoker does not support this, and each rank normalizes its own batch",
 }
 SINKS = {TensorBoardLogger: "tensorboard", WandbLogger: "wandb"}
 PRECISIONS = {
@@ -138,7 +138,7 @@ def plan(given: dict[str, Any]) -> Plan:
     if made.most_train == 0:
         raise InvalidSpec(
             "Trainer(limit_train_batches=0): with this limit, nothing is trained.",
-            hint="trainer.validate(model, loader) evaluates.",
+            hint="To evaluate without training: trainer.validate(model, loader)",
         )
     made.epochs, made.steps = _length(take("max_epochs", None), take("max_steps", None))
     made.device = _device(words, take("accelerator", None))
@@ -167,10 +167,12 @@ def plan(given: dict[str, Any]) -> Plan:
         say("val_check_interval is ignored: Stoker evaluates at the end of an epoch")
     if take("gradient_clip_algorithm", "norm") not in ("norm", None):
         raise InvalidSpec(
-            "Trainer(gradient_clip_algorithm='value'): gradients are clipped by their norm only."
+            "Trainer(gradient_clip_algorithm='value'): Stoker clips gradients only by their norm."
         )
     if take("overfit_batches", 0):
-        raise InvalidSpec("Trainer(overfit_batches=...): give fit a small loader instead.")
+        raise InvalidSpec(
+            "Trainer(overfit_batches=...) is not supported: pass a small loader to fit instead."
+        )
     unknown = sorted(set(words) - WITHOUT_EFFECT)
     if unknown:
         raise InvalidSpec(f"Trainer(... {unknown[0]}=...): Stoker's Trainer does not know this argument.",

@@ -64,7 +64,7 @@ def sweep(home: Home, form: Mapping[str, str]) -> dict:
     try:
         command = shlex.split(form.get("command", ""))
     except ValueError as e:
-        raise InvalidSpec(f"The command cannot be read: {e}.", hint="train.py --epochs 5") from e
+        raise InvalidSpec(f"The command is not valid: {e}.", hint="train.py --epochs 5") from e
     folder = form.get("folder", "").strip()
     if not os.path.isabs(folder) or not os.path.isdir(folder):
         raise InvalidSpec(

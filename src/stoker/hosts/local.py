@@ -122,7 +122,7 @@ def explain_tree_error(error: OSError | tree.Exists | tree.Torn) -> StokerError:
     if isinstance(error, tree.Exists):
         return TargetError(
             f"{error}; Stoker did not replace it.",
-            hint="Remove the target, or choose another name.",
+            hint="Remove that file or folder, or choose another name.",
             retry=False,
         )
     if isinstance(error, tree.Torn):

@@ -113,7 +113,7 @@ class Wire:
         try:
             return json.loads(b"".join(parts))
         except ValueError:
-            raise tree.Torn("an answer that cannot be read") from None
+            raise tree.Torn("an answer that is not valid") from None
 
     def take(self, size):
         """Iterate over the next `size` bytes."""

@@ -486,7 +486,7 @@ def _transfer_error(code: int | None, where: str, said: str) -> StokerError:
         return NotFound(f"There is no file or folder {where}.", hint="Check the path.")
     if code == tree.EXIT_EXISTS:
         return TargetError(f"{where} exists already; Stoker did not replace it.",
-                           hint="Remove the target, or choose another name.", retry=False)
+                           hint="Remove that file or folder, or choose another name.", retry=False)
     if code in (tree.EXIT_TORN, None):
         return TargetError(
             f"The copy to or from {where} was interrupted.",

@@ -172,7 +172,8 @@ def waits_after(others: Sequence[tuple[str, Run | None]], own_id: str) -> str:
     parts = []
     for other_id, other in others:
         if other is None:
-            parts.append(f"{other_id}, which was removed (to start this run anyway: `stoker start {own_id}`)")
+            parts.append(f"{other_id}, which was removed, so the wait never ends "
+                         f"(to start this run anyway: `stoker start {own_id}`)")
         elif other.state.unfinished:
             parts.append(
                 f"{other.name}, which ended as {other.state.value} (to retry it: `stoker start {other.id}`; "

@@ -93,7 +93,8 @@ class Finding:
             )
         if not 1 <= number <= begun:
             raise NotFound(
-                f"{run.name} has no attempt {number}; it has {begun}.", hint=f"stoker show {self._typed(run)}"
+                f"{run.name} has no attempt {number}; its last attempt is {begun}.",
+                hint=f"stoker show {self._typed(run)}",
             )
         return number
 

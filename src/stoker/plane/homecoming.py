@@ -138,7 +138,8 @@ def _lines(run: Run, body: dict, cut: str, typed: str) -> Iterable[str]:
         limit = format_size(run.spec.pull_limit_bytes)
         yield (
             f"{_count(body['left']['count'])} ({format_size(body['left']['bytes'])}) left on {run.target}, "
-            f"because of the limit of {limit}: {_names(body['left'])}. To copy: stoker pull {typed}"
+            f"because of the limit of {limit} (pull_limit in config.toml): {_names(body['left'])}. "
+            f"To copy: stoker pull {typed}"
         )
     if body["failed"]["count"]:
         yield (
@@ -155,7 +156,7 @@ def _log_line(run: Run, why: str) -> list[str]:
         [
             (
                 f"The run's log stays on {run.target}: it is larger than the limit of "
-                f"{format_size(run.spec.pull_limit_bytes)}."
+                f"{format_size(run.spec.pull_limit_bytes)} (pull_limit in config.toml)."
             )
         ]
         if why

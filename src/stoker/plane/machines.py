@@ -49,7 +49,7 @@ class Machines:
         target = self._targets.get(name)
         if not target.config.off:
             raise InvalidSpec(
-                f"{name} has no `off` command.",
+                f"{name} has no `off` command, so Stoker cannot switch the machine off.",
                 hint=f"stoker machine rm {name}, then: stoker machine add {name} ... --off 'shutdown -h now'",
             )
         target.backend.power("order", target.order)

@@ -68,7 +68,8 @@ def check_given(name: str) -> None:
         name.encode("utf-8")
     except UnicodeEncodeError:
         raise InvalidSpec(
-            f"{name!r} is not a valid name: it is not text.", hint="stoker run --name baseline-1 ..."
+            f"{name!r} is not a valid name: the name is not UTF-8 text.",
+            hint="stoker run --name baseline-1 ..."
         ) from None
 
 

@@ -202,7 +202,7 @@ def sentence(run: Run, waits_for: str | None = None, silence: Silence | None = N
         told += f" Taken over by {run.evidence['taken_over']}: this state folder can no longer stop the run."
     if run.reachability == Reachability.UNSEEN:
         told += (
-            " Its processes were started in another container or on another node, and give no sign of life. "
+            " Its processes were started in another container or on another node, and do not answer here. "
             "They may still be running."
         )
     if run.evidence.get("retrying"):  # the last one: it ends in a command

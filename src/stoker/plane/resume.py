@@ -202,7 +202,8 @@ def began_anew(state: dict | None) -> str | None:
     why = "no image was usable" if state.get("tried") else "there was no image"
     returned = {each.get("attempt") for each in state.get("given_back") or ()}
     before = last["attempt"] - 1
-    told = f"attempt {last['attempt']} restarted from scratch: {why}. It found the files as they were "
+    told = f"attempt {last['attempt']} restarted from scratch: {why}. "
+    told += "The attempt found the files as they were "
     told += (
         f"before attempt {before} restored files of an image"
         if before in returned

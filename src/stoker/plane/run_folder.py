@@ -88,7 +88,7 @@ class RunFolder:
         try:
             found = json.loads(_unpack(answer.get("data")))
         except (reading.Broken, ValueError):
-            return [], "the list could not be read"
+            return [], "the machine sent a list that is not valid"
         return found, str(answer.get("cut") or "")
 
     def told(self, *question: object) -> dict:

@@ -209,7 +209,7 @@ class Service(Finding):
             if not run.state.final and (other := run.evidence.get("taken_over")):
                 raise StateError(
                     f"{run.name} was taken over by {other}.",
-                    hint=f"To remove it from the list here: stoker rm --force {run.id}",
+                    hint=f"To remove the run from the list here: stoker rm --force {run.id}",
                 )
             if not run.state.final:
                 wish = WISH_RM if run.wish == WISH_RM else WISH_STOP
@@ -259,13 +259,15 @@ class Service(Finding):
         if not run.state.final and not force:
             typed = self._typed(run)
             raise StateError(
-                f"{run.name} is {run.state.value}.",
+                f"{run.name} is {run.state.value}. "
+                "Without --force, Stoker deletes a run only after the run has ended.",
                 hint=f"stoker stop {typed}   first, or   stoker rm --force {typed}",
             )
         told = self._one(run) if force else self.wait(run.id, REMOVED_WITHIN_S, outputs=True)
         if not force and homecoming.on_its_way(told["outputs"]):
             raise StateError(
-                f"The files of {run.name} on {run.target} are not copied to this machine yet.",
+                f"The files of {run.name} on {run.target} are not copied to this machine yet, "
+                "so Stoker does not delete the run.",
                 hint=(
                     f"stoker show {present.typed_ref(told['ref'])}   or, to delete the run without copying "
                     f"its files: stoker rm --force {run.id}"
@@ -445,8 +447,8 @@ class Service(Finding):
             using = [run.name for run in active if run.spec.data]
             if remove and using:
                 raise StateError(
-                    f"{', '.join(using)} may read data on {target}.",
-                    hint=f"Wait for them: stoker wait {using[0]}",
+                    f"{', '.join(using)} may still read data on {target}, so Stoker removed nothing.",
+                    hint=f"Wait until no run reads data there: stoker wait {using[0]}",
                 )
         return precheck.datasets_there(self._targets.get(target), remove)
 
@@ -550,8 +552,11 @@ class Service(Finding):
             return run
         if not run.state.final or run.wish == WISH_RM:
             typed = self._typed(run)
-            raise StateError(f"{run.name} is {run.state.value}; only ended runs can be started.",
-                             hint=f"stoker stop {typed}   first, or   stoker logs -f {typed}")
+            raise StateError(
+                f"{run.name} is {run.state.value}. "
+                "`stoker start` starts a run again only after the run has ended.",
+                hint=f"stoker stop {typed}   first, or   stoker logs -f {typed}",
+            )
         if run.limits.time_s is not None and run.used_s >= run.limits.time_s:
             typed = self._typed(run)
             raise StateError(

@@ -107,7 +107,7 @@ class Asked:
         """A field of the body with a list of strings."""
         words = self.field(name, list, default=[])
         if not all(isinstance(word, str) for word in words):
-            raise InvalidSpec(f"The request's '{name}' must be a list of strings.")
+            raise InvalidSpec(f"The field '{name}' of the request must be a list of strings.")
         return words
 
     def environment(self) -> dict[str, str]:
@@ -115,7 +115,10 @@ class Asked:
         env = self.field("env", dict, default={})
         for name, value in env.items():
             if not isinstance(value, str) or not _fits(name + value) or not name or "=" in name:
-                raise InvalidSpec(f"The environment variable {name!r} is not valid.")
+                raise InvalidSpec(
+                    f"The environment variable {name!r} is not valid (an empty name, '=' in the name, a NUL "
+                    "byte, or a value that is not text)."
+                )
         return env
 
     def stdin(self) -> bytes | None:
@@ -124,11 +127,11 @@ class Asked:
         try:
             return None if text is None else base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError) as e:
-            raise InvalidSpec("The request's 'stdin' is not base64.") from e
+            raise InvalidSpec("The field 'stdin' of the request is not base64.") from e
 
 
 def _wrong(name: str) -> InvalidSpec:
-    return InvalidSpec(f"The request's '{name}' has the wrong type.")
+    return InvalidSpec(f"The field '{name}' of the request has the wrong type.")
 
 
 def _fits(text: str) -> bool:

@@ -80,7 +80,11 @@ async def _take_place(held: contextlib.AsyncExitStack) -> None:
 
 def _parsed(raw: bytearray) -> dict:
     if len(raw) > SMALL_BODY_MAX and sum(raw.count(sign) for sign in (b",", b"[", b"{")) > VALUES_MAX:
-        raise TooLarge("The request has too many values.", hint="Read large input from a file in the script.")
+        raise TooLarge(
+            "The command, its variables or its input are too large for the Stoker server "
+            f"(more than {VALUES_MAX:,} values).",
+            hint="Read large input from a file in the script.",
+        )
     try:
         found = json.loads(raw) if raw else {}
     except (ValueError, RecursionError) as e:

@@ -69,7 +69,7 @@ class Curve:
         ) != bool(self._nth):
             raise ValueError("arrays of different lengths")
         if not math.isfinite(sum(self._nth)):
-            raise ValueError("numbers that are none")
+            raise ValueError("positions that are not finite")
         return self
 
     @property

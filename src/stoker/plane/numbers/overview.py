@@ -149,7 +149,7 @@ def series(run: dict, numbers: Numbers, names: Sequence[str], points: int | None
         known = [curve.name for curve in numbers.curves]
         meant = near(names[0], known)
         raise NotFound(
-            f"{run['name']} has no numbers named '{names[0]}'.",
+            f"{run['name']} has no metric named '{names[0]}'.",
             hint=f"Did you mean {meant[0]}?" if meant else _known(known),
         )
     return {
@@ -165,8 +165,8 @@ def series(run: dict, numbers: Numbers, names: Sequence[str], points: int | None
 
 def _known(names: list[str]) -> str:
     if not names:
-        return "No numbers were captured or printed yet."
-    return f"It has {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}."
+        return "No metrics were captured or printed yet."
+    return f"The metrics of the run: {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}."
 
 
 def _told(curve: Curve, points: int) -> dict:
@@ -266,7 +266,7 @@ def fetched(run: Run, target: Target, attempts: Sequence[int]) -> Iterator[tuple
             except TargetError as e:
                 if e.retry:
                     raise
-                notes.append(f"{name} on {target.name} was not read: {e.message}")
+                notes.append(f"Stoker could not read {name} on {target.name}: {e.message}")
         yield folder, notes
     finally:
         shutil.rmtree(folder, ignore_errors=True)

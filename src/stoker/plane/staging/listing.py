@@ -220,7 +220,7 @@ def _read_ignore(folder: Path) -> _Ignore | None:
         return _Ignore(GitIgnoreSpec.from_lines(lines), any(line.startswith("!") for line in lines))
     except ValueError as e:
         raise InvalidSpec(
-            f"{IGNORE_FILE} cannot be read: {e}.", hint="The format is that of .gitignore."
+            f"{IGNORE_FILE} is not valid: {e}.", hint="The format is that of .gitignore."
         ) from e
 
 

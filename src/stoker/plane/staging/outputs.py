@@ -380,7 +380,7 @@ def _object(body: bytes) -> dict:
 
 
 def _nonsense() -> TargetError:
-    return TargetError("The machine sent an answer that Stoker cannot read.", retry=False)
+    return TargetError("The machine sent an answer that is not valid.", retry=False)
 
 
 def frames(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:

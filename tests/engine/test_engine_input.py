@@ -39,9 +39,9 @@ REFUSED = {
     "a step outside of a loop": (SET + "engine.setup(model, opt)\nengine.step(model(x).sum())", "engine.step, backward and update need a batch."),
     "an update without backward": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.update(opt)"), "Call backward before update(SGD)."),
     "a loss that is not finite": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(loss / (engine.steps - 2))"),
-                                  "The loss of step 3 is not finite (inf). Starting from the loss, the first bad gradient is at model1.bias. Samples of its last micro-batch: 16, 17,"),
+                                  "The loss of step 3 is not finite (inf). Starting from the loss, the first bad gradient is at model1.bias. Samples of the step's last micro-batch: 16, 17,"),
     "state that cannot be saved": (SET + "class S:\n    def state_dict(self): return {'f': open}\n    def load_state_dict(self, s): pass\n" +
-                                   "engine.setup(model, opt, S())" + LOOP.format(body="engine.step(loss)"), "object1.f is a builtins.builtin_function_or_method"),
+                                   "engine.setup(model, opt, S())" + LOOP.format(body="engine.step(loss)"), "object1.f has the type builtins.builtin_function_or_method"),
     "a negative number of epochs": (SET + "engine.epochs(-1)", "the number of epochs must be an integer"),
     "a world that contradicts the launcher": ("import torch.distributed as dist\nos.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT='0', WORLD_SIZE='1', RANK='0')\n"
                                               "dist.init_process_group('gloo')\nos.environ['WORLD_SIZE'] = '4'\nstoker.Engine(folder='run')", "the launcher set WORLD_SIZE=4"),
@@ -103,7 +103,7 @@ def test_a_run_that_goes_back_again_and_again_is_ended(nursery, tmp_path):
     code, output = live(nursery, tmp_path, "BAD = range(4, 99)\n" + BACK.replace("3step", "1h"))
     assert code == 1
     assert "Step 8 gave a value that is not finite. The run has already gone back 3 times to step 0. Starting from the loss, the first bad gradient is at model1.bias." in output
-    assert "Samples of its last micro-batch: 28, 29, 30, 31." in output
+    assert "Samples of the step's last micro-batch: 28, 29, 30, 31." in output
 
 
 CHANGED = {
@@ -206,7 +206,7 @@ def test_data_that_are_others_on_each_rank_are_refused(nursery, tmp_path, what):
     text = DATA + SET + OTHERS[what] + "engine.setup(model, opt, train)" + LOOP.format(body="engine.step(loss)")
     training = Training(nursery, tmp_path, {"ranks": 2})
     assert training.live(script(tmp_path, text)) == [1, 1], training.text()
-    assert f"{what} gives rank 1 other batches than rank 0." in training.text()
+    assert f"{what} gives rank 1 different batches than rank 0." in training.text()
 
 
 def test_no_thread_of_the_ranks_is_left_when_python_ends(nursery, tmp_path):

@@ -82,13 +82,13 @@ def test_without_a_key_it_is_offline_and_says_so(nursery, tmp_path):
     training, lines = lives(nursery, tmp_path, '["tensorboard", "wandb"]')
     folder, = (tmp_path / "run/wandb").iterdir()
     assert rows(folder / "rows.jsonl") == wanted(lines)
-    assert training.text().count("no W&B API key: numbers go to run/wandb; `wandb sync` uploads them") == len(KILLED)
+    assert training.text().count("no W&B API key: metrics go to run/wandb; `wandb sync` uploads them") == len(KILLED)
     assert list((tmp_path / "run/tensorboard").glob("events.out.*"))
 
 
 def test_a_server_that_is_down_ends_no_training_and_changes_no_bit(nursery, tmp_path):
     training, lines = lives(nursery, tmp_path / "down", WANDB_API_KEY="key", DOWN="1")
-    assert "W&B cannot be used (no route to host): numbers go to run/wandb" in training.text()
+    assert "W&B cannot be used (no route to host): metrics go to run/wandb" in training.text()
     folder, = (tmp_path / "down/run/wandb").iterdir()
     assert rows(folder / "rows.jsonl") == wanted(lines)
     plain = Training(nursery, tmp_path / "plain", {})

@@ -128,7 +128,7 @@ def test_workers_are_kept_only_where_torch_seeds_them_as_we_know(monkeypatch):
     monkeypatch.setattr(dataloader._MultiProcessingDataLoaderIter, "_reset", reset)
     assert not loaders._seeds_are_known()
     loader = dataloader.DataLoader(range(8), num_workers=1)
-    assert loaders._keep_workers(loader, True) == "this version of torch seeds workers differently" and not loader.persistent_workers
+    assert loaders._keep_workers(loader, True) == "Stoker does not know how this version of torch seeds persistent workers" and not loader.persistent_workers
 
 
 def test_each_kind_of_loader_is_changed_or_left_alone(vendored, tmp_path):

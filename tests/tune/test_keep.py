@@ -82,9 +82,9 @@ def test_forget(where, script):
 
 
 def test_words_for_people():
-    assert keep.words(SETTINGS) == ["2 workers", "samples kept in memory", "1 thread", "bf16"]
+    assert keep.words(SETTINGS) == ["2 workers", "samples cached in memory", "1 thread", "bf16"]
     assert keep.words({"loaders": {"a": {"workers": 0, "persistent": True, "pin": False}}, "fused": False}) == [
-        "0 workers", "workers kept between epochs", "memory not pinned"]
+        "0 workers", "persistent workers", "memory not pinned"]
     assert keep.words({"version": 1, "loaders": {}, "shapes": "x"}) == []
 
 

@@ -85,7 +85,7 @@ def tune(tmp_path, where):
 def test_the_best_is_confirmed_and_kept(tune, where, tmp_path):
     report = tune()
     assert report.state == "kept", report
-    assert 0.4 < report.total.value < 0.65 and report.kept == ("samples kept in memory",)
+    assert 0.4 < report.total.value < 0.65 and report.kept == ("samples cached in memory",)
     entry = keep.get(where, tmp_path / "train.py")
     assert entry["settings"]["loaders"] == {LOADER: {"feed": "cache", "signature": "D[3200]"}} and entry["settings"]["shapes"] == "abc"
     assert "code" not in entry["settings"] and entry["gain"]["value"] == report.total.value
@@ -136,7 +136,7 @@ def test_class_c_goes_through_the_guard(tune, where, tmp_path, monkeypatch):
     assert any("changes the arithmetic" in line for line in said)
     assert asked[0][1] == {"precision": "bf16"} and "precision" not in asked[0][0]
     report = tune(allow=frozenset({"precision"}))
-    assert "precision" not in report.settings and report.kept == ("samples kept in memory",)
+    assert "precision" not in report.settings and report.kept == ("samples cached in memory",)
     assert next(a.state for a in report.found.actions if a.name == "bf16") == "not shown safe"
     assert "precision" not in keep.get(where, tmp_path / "train.py")["settings"]
     assert not verdicts
@@ -157,7 +157,7 @@ def test_ctrl_c_gives_what_is_known(tune):
                 raise KeyboardInterrupt
         return hears
     report = tune(hears=interrupt_at("confirming"))
-    assert report.state == "stopped" and report.found.actions and "samples kept in memory" in report.sentence
+    assert report.state == "stopped" and report.found.actions and "samples cached in memory" in report.sentence
     assert next(a.confirmed for a in report.found.actions if a.name == "cache")  # as raced
     report = tune(hears=interrupt_at("measuring"), PROBE_S=30)
     assert report.state == "stopped" and report.found is None

@@ -287,7 +287,8 @@ class Core:
 
     def _stop(self) -> None:
         if self.world.rank == 0:
-            say(f"stopped by signal {self.signals.wanted or '(another rank)'}; saved at step {self.steps:,}")
+            by = f"signal {self.signals.wanted}" if self.signals.wanted else "a signal to another rank"
+            say(f"stopped by {by}; saved at step {self.steps:,}")
         workers.end()
         self.signals.wanted = self.signals.wanted or 15
         self.signals.act()
@@ -488,7 +489,7 @@ class Core:
         folder = self.keeper.root / f"step-{self.keeper.best['step']:09d}"
         why = checkpoint.fault(folder)
         if why:
-            raise StateError(f"The best checkpoint, {folder}, cannot be read: {why}.")
+            raise StateError(f"The best checkpoint, {folder}, cannot be used: {why}.")
         tensors = checkpoint.load_file(folder / checkpoint.TENSORS)
         return {n: tensors[f"{name}.state.{n}"] for n in wanted}
 
@@ -502,7 +503,7 @@ class Core:
         if not isinstance(item, list) or not all(isinstance(i, int) for i in item):
             return ""
         shown = ", ".join(map(str, item[:16]))
-        return f"Samples of its last micro-batch: {shown}{', ...' if len(item) > 16 else ''}."
+        return f"Samples of the step's last micro-batch: {shown}{', ...' if len(item) > 16 else ''}."
 
     def _look_for_carried(self, quietly: bool = False) -> list[str]:
         """Names that the loop which begins now carries and that are not kept;

@@ -396,7 +396,7 @@ def _same_first(items: Iterator, world: World, name: str, what: str) -> Iterator
     other = next((rank for rank, each in enumerate(found) if each != found[0]), None)
     if other is not None:
         raise StateError(
-            f"{name} gives rank {other} other batches than rank 0.",
+            f"{name} gives rank {other} different batches than rank 0.",
             hint=(
                 f"Give each rank all {what}, in the same order: the engine distributes the batches over "
                 "the ranks."

@@ -180,7 +180,7 @@ def device_of(asked: str | None) -> torch.device:
     count = torch.cuda.device_count()
     if (device.index or 0) >= count:
         raise InvalidSpec(f"Engine(device={asked!r}): torch sees {count} GPU{'s' * (count != 1)}.",
-                          hint="stoker doctor says which GPUs there are, and whether torch can use them.")
+                          hint="To check the GPUs and torch: stoker doctor")
     number = (_number("LOCAL_RANK") or 0) % count if device.index is None else device.index
     torch.cuda.set_device(number)
     return torch.device("cuda", number)

@@ -29,7 +29,7 @@ from stoker.engine.core import Core
 from stoker.engine.errors import InvalidSpec
 from stoker.engine.loops import Batches, Epochs
 
-OUTSIDE = "Call this inside `for batch in engine.batches(loader)`."
+OUTSIDE = "Call these methods inside `for batch in engine.batches(loader)`."
 
 
 class Engine:

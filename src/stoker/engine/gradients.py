@@ -140,8 +140,8 @@ class Gradients:
         value = "on some rank" if seen is None or math.isfinite(seen.item()) else seen.item()
         raise StateError(
             f"{what} of step {step:,} is not finite ({value}). {self.first_bad(_all(optimizers))}",
-            hint='The last checkpoint is not affected. Engine(nan="skip") drops such steps; '
-            "a lower learning rate or clip=1.0 often prevents NaN and infinite values.",
+            hint='The last checkpoint is not affected. Engine(nan="skip") skips such steps. '
+            "A lower learning rate or clip=1.0 often prevents NaN and infinite values.",
         )
 
     def first_bad(self, parameters: list[torch.Tensor]) -> str:

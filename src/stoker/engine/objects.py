@@ -19,7 +19,9 @@ from stoker.engine.sched import Schedule
 from stoker.engine.state import OTHER, KeptValue, ModelState, ObjectState, OptimizerState, kind_of
 
 WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of a number
-STATEFUL = "Give it a state_dict of plain values and tensors, or save values with engine.keep(name=value)."
+STATEFUL = (
+    "Give the object a state_dict of plain values and tensors, or save values with engine.keep(name=value)."
+)
 
 
 class Objects:
@@ -133,7 +135,7 @@ class Objects:
             }
         except tree.Unsaveable as e:
             raise StateError(
-                f"{e.args[0]} is a {e.args[1]}, which a checkpoint cannot store.", hint=STATEFUL
+                f"{e.args[0]} has the type {e.args[1]}, which a checkpoint cannot store.", hint=STATEFUL
             ) from None
         of_ranks = (
             [(kept, kept_tensors)]

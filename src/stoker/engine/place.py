@@ -68,7 +68,7 @@ def choose(base: Path, extend: bool, fresh: bool) -> tuple[Path, str, str]:
         os.rename(last, aside)
         return last, f"the old folder was renamed to {aside}", after
     if finished(last) and not extend:
-        return following, f"{last} holds a finished run", last.name
+        return following, f"{last} holds a finished run, so this run uses a new folder", last.name
     return last, "", after
 
 

@@ -67,12 +67,12 @@ def save_checkpoint(
     try:
         body = {name: tree.encode(state.collect(), tensors, name) for name, state in states.items()}
     except tree.Unsaveable as e:
-        raise InvalidSpec(f"{e.args[0]} is a {e.args[1]}, which a checkpoint cannot hold.") from None
+        raise InvalidSpec(f"{e.args[0]} has the type {e.args[1]}, which a checkpoint cannot store.") from None
     odd = next((name for name, tensor in tensors.items() if not safefile.known(tensor)), None)
     if odd is not None:
         raise InvalidSpec(
             f"{odd} is a tensor of {tensors[odd].dtype}, {tensors[odd].layout}, which a checkpoint cannot "
-            "hold."
+            "store."
         )
     try:
         root.mkdir(parents=True, exist_ok=True)

@@ -70,7 +70,7 @@ class Schedule:
                 raise InvalidSpec(
                     f"The schedule's {name} is in {unit}, but the loader has no "
                     f"{'length' if unit == 'epochs' else 'batch size'}, so it cannot be converted to steps.",
-                    hint='Give it in steps, as "500step".',
+                    hint=f'Give {name} in steps, such as "500step".',
                 )
             steps = {
                 "steps": number,

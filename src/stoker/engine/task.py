@@ -39,7 +39,7 @@ class Task:
         """
         raise InvalidSpec(
             f"{type(self).__name__} has no loss.",
-            hint="def loss(self, batch): ... returns one number with a gradient.",
+            hint="Define a method loss(self, batch) that returns one number with a gradient.",
         )
 
     def score(self, batch: object) -> dict[str, torch.Tensor]:

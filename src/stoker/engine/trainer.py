@@ -140,7 +140,7 @@ class Trainer:
 
     def _task(self) -> Task:
         if self.task is None:
-            raise InvalidSpec("The Trainer has no task yet.", hint="trainer.fit(task, train)")
+            raise InvalidSpec("The Trainer has no task yet.", hint="Call trainer.fit(task, train) first.")
         return self.task
 
     def _run(self, train: Iterable, test: Iterable | None) -> None:

@@ -23,7 +23,7 @@ _ADVICE = {
     "worker_lock": "Open the reader in each worker, instead of sharing one reader with a lock.",
     "slow_sample": "Prepare the few long samples once, before the training.",
     "sample_work": "Prepare the samples once, or work on whole batches instead of single samples.",
-    "repeated_work": "Prepare the samples once and keep the result.",
+    "repeated_work": "Prepare the samples once and save the result.",
     "collate": "Build the batch from whole rows, not from single values.",
     "duplicates": "In __iter__, read only the share of this worker: torch.utils.data.get_worker_info().",
     "unshuffled": "Set shuffle=True for the training loader, in every branch of the code.",
@@ -47,7 +47,7 @@ _ADVICE = {
     "replicas": "Use DistributedDataParallel, or one device.",
     "anomaly": "Turn set_detect_anomaly off.",
     "memory_jump": (
-        "Find the largest batch that fits, together with the optimizer's state: stoker tune --batch."
+        "Find the largest batch that fits into memory beside the optimizer's state: stoker tune --batch."
     ),
     "tiny_batch": "Try a larger batch. This changes the training: choose the learning rate again.",
     "threads": "Use as many threads as cores.",
@@ -143,7 +143,7 @@ def _feeding(view: View, reading: Reading) -> Iterator[Action]:
             "persistent_workers",
             "setting",
             _order_risk(view),
-            "Keep the workers between epochs.",
+            "Use persistent workers, which start once and not in each epoch.",
             Range(1 - 0.9 * starting, 1 - starting, 1 - 0.5 * starting),
             0.9,
             "worker_start",
@@ -325,7 +325,7 @@ def _kept(view: View, reading: Reading, whole: float, waits: Range) -> Iterator[
         together = (view.per_sample("collate_s") or 0) * (view.batch or 1)
         ratio = view.ratio("cache") or _forecast(compute + 0.05 * waits.value * whole + together, whole)
         text = (
-            "Keep the samples in memory after the first epoch: they are not random, and take "
+            "Cache the samples in memory after the first epoch: the samples are not random, and take "
             f"{size / 2**20:,.0f} MiB."
         )
         alone = (

@@ -272,7 +272,7 @@ def rule(optimizer: str, momentum: float, lr: float | None, times: float) -> str
         )
     else:
         return (
-            f"no rule is known for the learning rate of {optimizer or 'this optimizer'}: tune the rate again"
+            f"no rule is known for the learning rate of {optimizer or 'this optimizer'}: tune it again"
         )
     if times > LR_MOST:
         text += f"; no rule is known for a batch more than {LR_MOST} times as large"
@@ -287,7 +287,7 @@ def lines(out: Answer) -> list[str]:
     said = [_verdict(out, chosen, own), ""]
     said.append(f"  {'batch':>8}  {'samples/s':>10}  {'ms':>8}  {'memory':>9}")
     for p in sorted(out.points, key=lambda p: p.size):
-        mark = " <- fastest for its size" if p is chosen else " (yours)" if p.size == out.own else ""
+        mark = " <- smallest at almost full speed" if p is chosen else " (yours)" if p.size == out.own else ""
         row = f"{p.rate:>10,.0f}  {p.ms:>8.1f}  {format_size(p.peak):>9}" if p.ok else p.why
         said.append(f"  {p.size:>8}  {row}{mark}")
     said.append("")
@@ -544,7 +544,7 @@ class _Probes:
             if heard.get("retries"):
                 return Point(
                     size,
-                    why="the allocator had to free memory and retry: too close to the limit",
+                    why="too close to the memory limit: the allocator had to free memory and retry",
                     memory=True,
                 )
             return Point(size, heard["ms"], peak)

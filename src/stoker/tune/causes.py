@@ -47,7 +47,7 @@ CAUSES = {
     "double": "float64, although float32 is enough",
     "memory_format": "convolutions on NCHW where channels_last is faster on this machine",
     "layout": "tensors are copied to another layout repeatedly",
-    "graph_kept": "the graph of earlier steps is kept: memory and time grow",
+    "graph_kept": "the autograd graphs of earlier steps are not released: memory use and step time grow",
     "per_parameter": "a Python loop over the parameters in each step",
     "optimizer": "the optimizer processes many small parameters one by one",
     "zero_grad": "gradients are filled with zeros instead of being released",
@@ -55,7 +55,7 @@ CAUSES = {
     "padding": "long and short samples share a batch, so most of the batch is padding",
     "replicas": "the model is copied and its outputs gathered in each step",
     "anomaly": "a debugging mode is on",
-    "memory_jump": "memory jumps after the first backward, when the optimizer creates its state",
+    "memory_jump": "memory use jumps after the first backward, when the optimizer creates its state",
 }
 _WRONG_DATA = ("duplicates", "unshuffled")  # no clock shows them, and they come before all speed
 # the cure changes what is learned: it counts for less beside one that does not
@@ -155,7 +155,7 @@ def _optimizer(view: View) -> Iterator[Cause]:
         yield Cause(
             "optimizer",
             f"The optimizer processes {tensors} tensors one by one: {share:.0%} of the step; "
-            "fused, a step takes "
+            "with a fused optimizer, a step takes "
             f"{fused.value:.0%} of its current time.",
             Range(won, min(won, 1 - fused.high), max(won, 1 - fused.low)),
             "differencing",

@@ -29,7 +29,7 @@ KNOBS = (
 )
 LOADER_KNOBS = ("workers", "prefetch", "persistent_workers", "pin_memory", "batched", "cache")
 NO_GAIN = "no gain"  # what became of an action that was raced and lost
-UNCERTAIN = "too uncertain to keep"  # it was raced, and the interval of its gain holds "no gain" too
+UNCERTAIN = "the gain is too uncertain"  # it was raced, and the interval of its gain holds "no gain" too
 TIP_STATES = ("DONE", "HELPS", "NO EFFECT", "UNSAFE", "NOT TESTED")
 
 

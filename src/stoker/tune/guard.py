@@ -223,7 +223,7 @@ def check(
     if todo.why:
         return Verdict(SKIPPED, todo.why)
     about = format_duration(todo.seconds) + (
-        f", twice as long if {seeds} pairs are not enough" if todo.more else ""
+        "; twice as long if the result is not clear" if todo.more else ""
     )
     say(
         f"accuracy guard for {knob}: {BATCHES} batches, then {2 * seeds} trainings of {steps} steps, about "
@@ -271,15 +271,15 @@ class _Guard:
                 if failed := self._pair(pairs, falls):
                     return Verdict(*failed, cosines, pairs)
                 self.say(
-                    f"pair {len(pairs)} of {until}: loss {pairs[-1][1]:.4g} without, {pairs[-1][2]:.4g} "
-                    f"with {self.knob}"
+                    f"comparison {len(pairs)} of {until}: loss {pairs[-1][1]:.4g} without {self.knob}, "
+                    f"{pairs[-1][2]:.4g} with {self.knob}"
                 )
             comparison = compare([a for _, a, _ in pairs], [b for _, _, b in pairs], statistics.fmean(falls))
             if comparison.shown or comparison.difference > comparison.margin:
                 break
         state, sentence = _words(comparison, self.knob, len(pairs))
         if statistics.fmean(falls) < comparison.margin:
-            sentence += "; the loss hardly changed"
+            sentence += "; but the loss hardly changed during these trainings, so the comparison is weak"
         return Verdict(state, sentence, cosines, pairs, comparison)
 
     def _pair(self, pairs: list, falls: list) -> tuple[str, str] | None:
@@ -293,7 +293,10 @@ class _Guard:
                 return failed
             both.append([line["loss"] for line in lines])
         if len(both[0]) != len(both[1]):
-            return UNSHOWN, "the two trainings of a pair have different lengths"
+            return UNSHOWN, (
+                f"Stoker cannot show that {self.knob} is safe: the script computed {len(both[0])} losses "
+                f"without {self.knob} and {len(both[1])} losses with {self.knob}"
+            )
         pairs.append((seed, tail(both[0]), tail(both[1])))
         falls.append(head(both[0]) - tail(both[0]))
         return None
@@ -324,12 +327,12 @@ class _Guard:
                 "several optimizers take turns, so their losses do not measure the quality of the training",
             )
         if len(lines) < min(self.steps, STEPS_MIN) // 2:
-            return UNSHOWN, f"only {len(lines)} losses of the script could be seen"
+            return UNSHOWN, f"Stoker cannot show that {self.knob} is safe: it saw only {len(lines)} losses"
         if not all(line.get("finite") for line in lines):
             return (
                 (HARMFUL, f"with {self.knob} the loss is not finite")
                 if changed
-                else (UNSHOWN, "the script's own loss is not finite")
+                else (UNSHOWN, f"the loss is not finite even without {self.knob}")
             )
         return None
 
@@ -349,7 +352,7 @@ def _unusable(ended: Ended) -> str:
 def _words(c: Comparison, knob: str, seeds: int) -> tuple[str, str]:
     numbers = (
         f"loss {c.level:.4g}, difference {c.difference:+.2g} (upper bound {c.upper:+.2g}, "
-        f"allowed {c.margin:.2g}), {seeds} pairs"
+        f"allowed {c.margin:.2g}), {seeds} comparisons"
     )
     if c.shown:
         return SAFE, f"{knob} trains equally well ({numbers})"

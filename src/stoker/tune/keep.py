@@ -27,10 +27,10 @@ _KNOB_WORDS = {
 _LOADER_WORDS = {
     "workers": "{} workers",
     "prefetch": "{} batches prefetched",
-    "persistent": "workers kept between epochs",
+    "persistent": "persistent workers",
     "pin": "pinned memory",
 }
-_FEEDS = {"batched": "whole batches at once", "cache": "samples kept in memory"}
+_FEEDS = {"batched": "whole batches at once", "cache": "samples cached in memory"}
 
 
 def code_hash(script: Path) -> str:
@@ -114,7 +114,7 @@ def fitting(entry: Mapping, script: Path) -> tuple[dict, list[str]]:
 
 
 def words(settings: Mapping) -> list[str]:
-    """Settings as a person reads them, one after the other: "4 workers", "samples kept in memory", "bf16"."""
+    """Settings as a person reads them, in order: "4 workers", "samples cached in memory", "bf16"."""
     found: list[str] = []
     for loader in (settings.get("loaders") or {}).values():
         for knob, value in loader.items():

@@ -66,7 +66,7 @@ def _whole(view: View, reading: Reading) -> Iterator[Refusal]:
             "all",
             "network_writes",
             f"The script writes to {where}; each trial would write there again.",
-            "Disable this for the tuning, or allow it: stoker tune --network ...",
+            "Disable these writes for the tuning, or allow them: stoker tune --network ...",
         )
     if why := _once(view, reading):
         yield Refusal(
@@ -134,7 +134,7 @@ def _of_loader(view: View, reading: Reading) -> Iterator[Refusal]:
                 knob,
                 "no_loader",
                 "The script has no DataLoader, so Stoker has no loader settings to try.",
-                "Stoker does not change batches that the script builds itself.",
+                "To tune the loading of data, read the data with a torch DataLoader.",
             )
         return
     if loader.get("own_iter"):
@@ -155,16 +155,16 @@ def _of_loader(view: View, reading: Reading) -> Iterator[Refusal]:
             yield Refusal(
                 knob,
                 "dataset_changes",
-                f"The script changes the dataset between epochs ({names}); kept workers or samples "
-                "would not see the change.",
-                "Let the workers restart in each epoch, as they do now.",
+                f"The script changes the dataset between epochs ({names}). Persistent workers and "
+                "cached samples would still use the old dataset.",
+                "To use persistent workers or a cache, do not change the dataset between epochs.",
             )
     if view.samples.get("same") is False or (view.samples.get("same") is None and reading.draws):
         yield Refusal(
             "cache",
             "random_samples",
-            "Samples are random each time; kept samples would repeat in each epoch.",
-            "Cache the part before the random transform, in the dataset.",
+            "Samples are random each time; cached samples would be the same in each epoch.",
+            "In the dataset, cache the data before the random transform.",
         )
     proof = loader.get("proof") or {}
     if isinstance(proof.get("batched"), str) and view.samples.get("same") is False:

@@ -32,7 +32,7 @@ MEMORY_SHARE = 0.8  # of the free memory: what all live trials may take together
 TRY = ("workers", "threads", "bf16", "channels_last", "fused", "batched", "cache")
 HINTS = {
     "stdin": "Pass the input as arguments.",
-    "network": "Disable this for the tuning, or allow it: stoker tune --network ...",
+    "network": "Disable these writes for the tuning, or allow them: stoker tune --network ...",
     "error": "Fix the error first, then tune.",
     "hang": "Run the script alone: does it reach its first step?",
     "slow_start": "More time: stoker tune --for 10m ...",
@@ -178,7 +178,7 @@ class Search:
             self._change({"threads"}, state="not tried: other processes used the cores")
             if any(a.name == "threads" and a.cure == "setting" for a in report.found.actions):
                 report.notes.append(
-                    "The number of threads was not tried, because other processes used the cores. "
+                    "Stoker tried no other number of threads, because other processes used the cores. "
                     "Tune again later."
                 )
         chosen = choose.candidates(
@@ -485,7 +485,7 @@ class Search:
                 self._report.sentence = (
                     f"With {', '.join(keep.words(c.settings))}, training may be faster "
                     f"({1 / ratio.value:.2f} times as fast, {1 / ratio.high:.2f} to {1 / ratio.low:.2f}), "
-                    "but this is too uncertain to keep."
+                    "but the gain is too uncertain to save the setting."
                 )
                 self._report.hint = "Try again when the machine is idle, or with more time: --for 5m"
             elif not outcome.of(c.name).died:
@@ -547,7 +547,7 @@ class Search:
         elif stopped:
             report.state, report.sentence = (
                 "stopped",
-                "Stopped before any setting was confirmed; nothing is kept.",
+                "Stopped before Stoker confirmed a setting; no setting is saved.",
             )
             if self._best and report.found:
                 report.sentence += f" Best so far: {', '.join(keep.words(self._best[0].settings))}."
@@ -559,7 +559,7 @@ class Search:
                 and not report.notes
                 and keep.forget(self._where, self._command.script)
             ):
-                report.notes.append("The settings kept earlier no longer help, so Stoker deleted them.")
+                report.notes.append("The settings saved earlier no longer help, so Stoker deleted them.")
         if report.found:
             told = report.total
             total = Range(told.value, told.low, told.high) if told else None
@@ -599,7 +599,7 @@ class Search:
                 "--no-settings)"
             )
         else:
-            report.state, report.sentence = "better", f"{fast}; not kept."
+            report.state, report.sentence = "better", f"{fast}; not saved."
 
 
 PHASES = {
@@ -614,5 +614,5 @@ PHASES = {
     "channels_last": "with channels_last",
     "fused": "with a fused optimizer",
     "batched": "with whole batches",
-    "cache": "with kept samples",
+    "cache": "with cached samples",
 }

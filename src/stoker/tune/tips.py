@@ -153,12 +153,12 @@ class _Judge:
             return Tip(
                 "prefetch",
                 "NO EFFECT",
-                "The loader has no workers, so there is nothing to keep or to prefetch.",
+                "The loader has no workers that could be persistent or prefetch batches.",
                 0.0,
             )
         starting = self.view.clock_share("start")
         if (self.view.loader or {}).get("persistent"):
-            return Tip("prefetch", "DONE", "The workers are kept between epochs.")
+            return Tip("prefetch", "DONE", "The workers are already persistent.")
         if refused := self._refused("prefetch", "persistent_workers"):
             return refused
         return Tip("prefetch", "NO EFFECT", f"Starting the workers takes {starting:.1%} of the time.", 0.0)

@@ -134,7 +134,7 @@ def _together(found: list, length: int) -> object:
         return {key: _together([(where, rows[key]) for where, rows in found], length) for key in first}
     if isinstance(first, list):
         return [_together([(where, rows[n]) for where, rows in found], length) for n in range(len(first))]
-    raise Unfit(f"the samples contain a {type(first).__name__}")
+    raise Unfit(f"samples contain objects of type {type(first).__name__}, which Stoker cannot batch")
 
 
 # ---- a data set of the script's own, or of a library: what its samples are, seen from some of them
@@ -179,7 +179,7 @@ class _Columns(Plan):
             return {key: self._reader(each, samples, f"{path}[{key!r}]") for key, each in part.items()}
         if type(part) is list:
             return [self._reader(each, samples, f"{path}[{n}]") for n, each in enumerate(part)]
-        raise Unfit(f"{path} is a {type(part).__name__}")
+        raise Unfit(f"{path} has the type {type(part).__name__}, which Stoker cannot batch")
 
     def _leaf(self, part: object, samples: _Samples, path: str) -> object:
         for column in self.columns:
@@ -191,7 +191,7 @@ class _Columns(Plan):
             found = pictures.through(column, part, samples.at, self.data)
             if found is not None:
                 return found
-        raise Unfit(f"{path} is not a row of the stored data")
+        raise Unfit(f"{path} is not a row of the stored data, so Stoker cannot read whole batches")
 
 
 def _read(reader: object, indices: object) -> object:
@@ -363,7 +363,7 @@ def _batch_of(value: object, length: int) -> object:
         return torch.tensor([value] * length)
     if type(value) is float:
         return torch.tensor([value] * length, dtype=torch.float64)
-    raise Unfit(f"a part of the data set is a {type(value).__name__}")
+    raise Unfit(f"a batch contains objects of type {type(value).__name__}, which Stoker does not support")
 
 
 def _shared(one: object, other: object) -> bool:

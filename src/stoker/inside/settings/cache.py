@@ -126,7 +126,9 @@ class _Columns(_Source):
         # the first so many: any of them is asked as often as another
         self.rows = min(len(data), room // size)
         if self.rows < min(len(data), 64):
-            raise Unfit(f"not enough memory: {size:,} bytes a sample, {room:,} are free")
+            raise Unfit(
+                f"not enough memory: a sample needs {size:,} bytes, and the cache may use {room:,} bytes"
+            )
         self.columns = [_shared((self.rows, *each.shape), each.dtype) for each in self.leaves]
         self.marks = _shared((self.rows,), torch.uint8)
         self.shape = sample
@@ -154,7 +156,7 @@ class _Columns(_Source):
 
     def _put(self, index: int, sample: object) -> None:
         if _kind_of(sample) != self.kind:
-            raise Changed(f"sample {index} has a different shape")
+            raise Changed(f"sample {index} has a different shape than the first sample")
         for column, leaf in zip(self.columns, _leaves(sample)):  # noqa: B905  # Python 3.9
             column[index] = leaf
         self.marks[index] = 1
@@ -261,7 +263,8 @@ def _bytes(sample: object) -> int:
         return sum(map(_bytes, sample.values())) + 300
     if isinstance(sample, (str, bytes, int, float, type(None))):
         return sys.getsizeof(sample)
-    raise Unfit(f"a sample contains a {type(sample).__name__}")
+    kind = type(sample).__name__
+    raise Unfit(f"samples contain objects of type {kind}, which Stoker's cache does not support")
 
 
 def _copy(sample: object) -> object:

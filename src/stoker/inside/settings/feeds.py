@@ -92,12 +92,14 @@ def _obstacle(loader: object, kind: str) -> str:
     if kind not in KINDS:
         return f"{kind} is not a known setting for a loader"
     if loader._dataset_kind != 0:  # _DatasetKind.Map
-        return "the data set is a stream"
+        return "the data set is a stream: its samples have no index"
     if loader.batch_sampler is None:
         return "the loader returns single samples, not batches"
     if kind == "batched" and not _is_default(loader):
-        return "collate_fn is a function of the script"
-    return "the workers do not start by fork" if loader.num_workers and not forks(loader) else ""
+        return "the script has its own collate_fn, so Stoker cannot build whole batches"
+    if loader.num_workers and not forks(loader):
+        return "the workers do not start by fork, so Stoker cannot change how they read samples"
+    return ""
 
 
 def forks(loader: object) -> bool:

@@ -60,7 +60,7 @@ def fused_obstacle(optimizer: object) -> str:
                 or not p.is_floating_point()
                 or p.is_complex()
             ):
-                return f"a parameter is a {type(p).__name__} of {p.dtype}"
+                return f"a parameter has the type {type(p).__name__} and the dtype {p.dtype}"
             if p.device.type not in devices or p.layout is not torch.strided:
                 return f"a parameter is on {p.device.type}"
             if p.grad is not None and p.grad.is_sparse:

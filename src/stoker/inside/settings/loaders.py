@@ -211,7 +211,7 @@ def worker_obstacle(loader: object, count: int) -> str:
     if not feeds.forks(loader):
         return "workers would not start by fork: they would run the script again"
     on = next((str(each.device) for each in _tensors(data) if each.device.type != "cpu"), "")
-    return f"the data set is on {on}" if on else ""
+    return f"the data set is on {on}, but workers can read only CPU memory" if on else ""
 
 
 def _tensors(data: object) -> list:
@@ -227,7 +227,7 @@ def _tensors(data: object) -> list:
 
 def _prefetch(loader: object, count: int) -> str:
     if not loader.num_workers:
-        return "the loader has no workers to prefetch"
+        return "the loader has no workers that could prefetch batches"
     if not isinstance(count, int) or count < 1:
         return f"{count} is not a number of batches"
     _put(loader, prefetch_factor=count)
@@ -241,11 +241,11 @@ def _keep_workers(loader: object, wanted: bool) -> str:
     if loader.persistent_workers:
         return ""
     if not loader.num_workers:
-        return "the loader has no workers to keep"
+        return "the loader has no workers that could be persistent"
     if _is_iterable(loader.dataset):
-        return "with kept workers, a stream may continue at its old position in the next epoch"
+        return "with persistent workers, a stream may continue at its old position in the next epoch"
     if not _seeds_are_known():
-        return "this version of torch seeds workers differently"
+        return "Stoker does not know how this version of torch seeds persistent workers"
     key = id(loader)
     _persistent[key] = [weakref.ref(loader, lambda _, forget=_persistent.pop: forget(key, None)), None]
     _put(loader, persistent_workers=True)

@@ -87,7 +87,9 @@ def takes_away(data: object) -> str:
     Asked before anything is read."""
     from . import fingerprint
     words = fingerprint.words_of(data) & TAKES
-    return f"reading a sample may remove it ({', '.join(sorted(words))})" if words else ""
+    if not words:
+        return ""
+    return f"reading a sample may delete the sample: the data set's code uses {', '.join(sorted(words))}"
 
 
 def own_doing(data: object, before: tuple, held: dict) -> str:
@@ -124,9 +126,9 @@ def difference(one: object, other: object, path: str = "") -> str:
     bytes and integers exactly, floats to CLOSE."""
     torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
     if type(one) is not type(other):
-        return f"{path or 'the sample'} is a {type(other).__name__} instead of a {type(one).__name__}"
+        return f"{path or 'the sample'} has the type {type(other).__name__} instead of {type(one).__name__}"
     if isinstance(one, torch.Tensor):
-        return _tensors(one, other, path or "it", torch)
+        return _tensors(one, other, path or "the sample", torch)
     if numpy is not None and isinstance(one, numpy.ndarray) and not one.dtype.hasobject:
         if one.dtype != other.dtype or one.shape != other.shape:
             return f"{path or 'the sample'} is {other.dtype}{other.shape} instead of {one.dtype}{one.shape}"
@@ -162,9 +164,9 @@ def _tensors(one: object, other: object, path: str, torch: object) -> str:
     if one.dtype != other.dtype or one.shape != other.shape or one.device != other.device:
         return f"{path} is {_told(other)} instead of {_told(one)}"
     if one.layout is not torch.strided or other.layout is not torch.strided:
-        return f"{path} is sparse"
+        return f"{path} is sparse, and Stoker can compare only dense tensors"
     if one.requires_grad != other.requires_grad:
-        return f"{path} has a gradient"
+        return f"{path} has requires_grad={other.requires_grad} instead of {one.requires_grad}"
     if torch.equal(one, other):
         return ""
     if not (one.is_floating_point() or one.is_complex()):

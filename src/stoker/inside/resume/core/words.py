@@ -13,7 +13,7 @@ LOG_CAP = (
     "the log for exact resume is too large ({size} MiB): the script reads too many values from tensors or "
     "files. To raise the limit, set STOKER_LOG_CAP (bytes)"
 )
-LOG_MOVES = "Stoker could not measure the length of the printed text, because its log is still being written"
+LOG_MOVES = "Stoker could not measure the length of the printed text, because the log is still growing"
 LOG_UNWRITABLE = "the log for exact resume cannot be written: {error}"
 LOG_ENDED = "the recording ended at event {event}, but the resumed script continued (next event: {now})"
 PASSED_POINT = (
@@ -53,7 +53,7 @@ AUDIT_GPU = (
     "an audit must not use a GPU, but the script can see a GPU. If the training uses only the CPU, set "
     "CUDA_VISIBLE_DEVICES= (empty)"
 )
-AUDIT_DISK = "an audit needs disk space for three images, and the disk has less"
+AUDIT_DISK = "an audit needs disk space for three images, but the disk has less"
 AUDIT_ROOM = "Stoker could not keep the images for the audit: {error}"
 AUDIT_NOTHING = "the script recorded too few values after the image for a comparison"
 AUDIT_GRAPH = "the script still holds an autograd graph that is older than the image"
@@ -94,12 +94,12 @@ EARLY_LESS = "before the import of torch, the resumed script did less than in th
 EARLY_GONE = "the recording of what the script read before the import of torch is missing"
 OTHER_QUESTION = "the resumed script calls {name} with {now!r} (recorded: {then!r})"
 TEMPLATES = (
-    "a newer version of Stoker wrote the recording (output form {number}; this version knows {known} "
-    "forms)"
+    "a newer version of Stoker wrote the recording: its data has form {number}, but this version knows only "
+    "{known} forms"
 )
 OTHER_MODULE = (
-    "the resumed script calls a different module or optimizer (recorded: the one numbered {then}; "
-    "now: the one numbered {now}, {type})"
+    "the resumed script calls a different module or optimizer (recorded: number {then}; "
+    "now: number {now}, {type})"
 )
 UNDO_TREE = (
     "the script renames {path}, a folder with more than {count} entries; Stoker cannot undo this change"
@@ -247,7 +247,7 @@ SPAWNED = (
     "process"
 )
 CHILD = "a process that the script started is still running ({name}, process {pid})"
-OWN_EXTENSION = "{path} is a C extension that Stoker does not know"
+OWN_EXTENSION = "{path} is a C extension that Stoker does not know, so an image may miss a part of its state"
 PROCESS = "the script starts another program during training ({what}, {where})"
 SOCKET = "the script uses the network during training ({where})"
 LIBRARY = "the script loads {name} through ctypes during training"
@@ -256,6 +256,6 @@ DATABASE = "the script writes to the database {path}"
 COMPILE = "torch.compile is in use; compiled code cannot be resumed exactly yet"
 JIT = "torch.jit is in use; scripted code cannot be resumed exactly yet"
 CUDA_GRAPH = "CUDA graphs are in use; they cannot be resumed exactly yet"
-C_WRITER = "a C library, not Python, writes {path}"
+C_WRITER = "a C library, not Python, writes {path}, so a resume cannot block the write"
 INTERRUPT = "the script was interrupted (KeyboardInterrupt) at a moment that a resume cannot repeat"
 SIGNAL = "a signal handler of the script ran (signal {number}) at a moment that a resume cannot repeat"

@@ -84,11 +84,24 @@ def _imports(name: str, facts: dict, wanted: dict, folder: Path) -> Iterator[Fin
             level,
             "import",
             f"{module} is not installed for {told.get('executable')} on {name}.",
-            f"stoker ssh {name} {told.get('executable')} -m pip install {BY_NAME.get(module, module)}   "
-            f"or choose another Python: stoker machine check {name}",
+            _install(name, told, BY_NAME.get(module, module)),
             where,
             line,
         )
+
+
+def _install(name: str, told: dict, package: str) -> str:
+    python = told.get("executable")
+    if told.get("managed"):
+        return (
+            "pip cannot install packages for this Python. Make an environment there: "
+            f"stoker ssh {name} {python} -m venv env   then: stoker ssh {name} env/bin/pip install {package}   "
+            "and use --python ~/env"
+        )
+    return (
+        f"stoker ssh {name} {python} -m pip install {package}   "
+        f"or choose another Python: stoker machine check {name}"
+    )
 
 
 def _machine(name: str, facts: dict, read: Sequence[source.Source]) -> Iterator[Finding]:

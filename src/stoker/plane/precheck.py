@@ -21,16 +21,20 @@ LARGEST = 5
 LOOK_S = 180.0  # for all interpreters of a machine: each is started once
 IMPORTS_S = 60.0
 FIND_SPEC = """
-import importlib.util, json, sys
+import importlib.util, json, os, sys, sysconfig
 sys.path[:] = [each for each in sys.path if each]
 def lacks(name):
     try:
         return importlib.util.find_spec(name) is None
     except Exception:
         return True
-version = "%d.%d.%d" % sys.version_info[:3]
-print(json.dumps({"executable": sys.executable, "version": version, "lacks": [name for name in sys.argv[1:] if lacks(name)]}))
-"""  # noqa: E501
+told = {"executable": sys.executable, "version": "%d.%d.%d" % sys.version_info[:3]}
+told["lacks"] = [name for name in sys.argv[1:] if lacks(name)]
+# PEP 668: pip refuses to install there
+marker = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
+told["managed"] = sys.prefix == sys.base_prefix and os.path.exists(marker)
+print(json.dumps(told))
+"""
 
 
 def facts(target: Target, look: bool = False, modules: Sequence[str] | None = None, python: str = "") -> dict:

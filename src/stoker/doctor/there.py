@@ -95,8 +95,8 @@ def _install(name: str, told: dict, package: str) -> str:
     if told.get("managed"):
         return (
             "pip cannot install packages for this Python. Make an environment there: "
-            f"stoker ssh {name} {python} -m venv env   then: stoker ssh {name} env/bin/pip install {package}   "
-            "and use --python ~/env"
+            f"stoker ssh {name} {python} -m venv env   then: stoker ssh {name} env/bin/pip install {package}"
+            "   and use --python ~/env"
         )
     return (
         f"stoker ssh {name} {python} -m pip install {package}   "

@@ -37,7 +37,7 @@ def test_ps_lists_what_was_asked_for_and_says_what_it_left_out(ground: Ground):
     assert names(ground) == ["active", "old-2", "old-1", "old-0"]
     assert names(ground, "-n", "1") == ["active", "old-2"]
     left_out = ground.stoker("ps", "--state", "failed").ok()
-    assert left_out.err == "stoker: 2 more. All: stoker ps --all\n" and "old-1" in left_out.out and "active" not in left_out.out
+    assert left_out.err == "stoker: 2 more runs. All: stoker ps --all\n" and "old-1" in left_out.out and "active" not in left_out.out
     assert names(ground, "--grep", "EXIT 2") == ["old-2"]
     assert names(ground, "--since", "yesterday") == names(ground, "--since", "1d") == ["active", "old-2", "old-1", "old-0"]
     assert [run["name"] for run in ground.stoker("compare", "old-*", "--json").json()["runs"]] == ["old-2", "old-1", "old-0"]
@@ -53,7 +53,7 @@ def test_ps_lists_what_was_asked_for_and_says_what_it_left_out(ground: Ground):
     assert "lr-study" in shown and "too slow, see the loader" in shown
     assert ground.stoker("tag", "old-1", "a b").code == 2
     ground.stoker("rm", "--yes", "old-1").ok()
-    assert ground.stoker("ps", "--tag", "lr-study").ok().err.startswith("stoker: no run matches; 3 hidden.")
+    assert ground.stoker("ps", "--tag", "lr-study").ok().err.startswith("stoker: no run matches. All runs (3): stoker ps --all")
 
 
 def test_a_name_beside_others_means_the_run_that_is_called_so(ground: Ground):

@@ -77,12 +77,14 @@ def combinations(params: Sequence[Param], draws: int | None, seed: int) -> list[
     InvalidSpec."""
     names = [each.name for each in params]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InvalidSpec(f"--param {twice[0]} is given twice.", hint=_EXAMPLES)
+        raise InvalidSpec(f"--param {twice[0]} appears twice.", hint=_EXAMPLES)
     open_ranges = [each.name for each in params if not each.values]
     if draws is not None:
         return _drawn(params, draws, random.Random(seed))
     if open_ranges:
-        raise InvalidSpec(f"--param {open_ranges[0]} is a range without a number of values.", hint=_EXAMPLES)
+        raise InvalidSpec(
+            f"--param {open_ranges[0]}: a range needs a number of values, or --random.", hint=_EXAMPLES
+        )
     count = math.prod(len(each.values) for each in params)
     if count > RUNS_MAX:
         raise InvalidSpec(

@@ -125,9 +125,9 @@ def _say_hidden(shown: int, filtered: bool) -> None:
     if not shown and hidden <= 0:
         output.say("no runs yet. Start one: stoker run train.py")
     elif not shown:
-        output.say(f"no run matches; {hidden} hidden. All: stoker ps --all")
+        output.say(f"no run matches. All runs ({hidden}): stoker ps --all")
     elif hidden > 0 and (filtered or output.is_terminal(sys.stderr)):
-        output.say(f"{hidden} more. All: stoker ps --all")
+        output.say(f"{hidden} more run{'' if hidden == 1 else 's'}. All: stoker ps --all")
 
 
 def _print(found: list[dict], now: float) -> None:

@@ -196,7 +196,7 @@ def _standing(machine: dict) -> str:
         return "no --off command" if machine["address"] else ""
     if off["state"] == "waiting" and off["off_at"]:
         return f"off at {output.local_time(off['off_at'])[11:16]}" + (
-            ", latest" if off["why"] != "drained" else ""
+            " at the latest" if off["why"] != "drained" else ""
         )
     if off["state"] == "failed":
         return f"--off failed (exit code {off['last']['code']})"

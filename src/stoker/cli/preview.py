@@ -20,13 +20,13 @@ def print_preview(told: dict) -> None:
     rows = [
         ("command", shlex.join(told["command"])),
         ("folder", told["folder"]),
-        ("goes", _count(told)),
+        ("in the copy", _count(told)),
         (
             "largest",
             ", ".join(f"{each['path']} ({format_size(each['bytes'])})" for each in told["largest"]) or "-",
         ),
-        ("stays", _stays(told["left_out"])),
-        ("there already", _count(told["there"])),
+        ("left out", _stays(told["left_out"])),
+        ("already there", _count(told["there"])),
         ("to send", _count(told["send"])),
     ]
     rows += [("link", f"{link} -> {place}") for link, place in told["mounts"].items()]

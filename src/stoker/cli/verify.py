@@ -213,12 +213,12 @@ class _Bench:
         way = "the script's own resume" if self._own is not None else "exact resume"
         notes = [
             f"kill at {t['killed_after_s']:.1f} s: "
-            + (", ".join(t["different"]) if t["different"] else "equal")
+            + ("different: " + ", ".join(t["different"]) if t["different"] else "equal")
             + (f" ({t['how']})" if t["how"] else "")
             for t in trials
         ]
         notes += [
-            f"not compared: {name}, which also differs between two runs without a kill"
+            f"not compared: {name}, because two runs without a kill also differ there"
             for name in noise.names()
         ]
         notes += [
@@ -287,7 +287,7 @@ class _Bench:
 
     def _how(self, ended: dict, killed: bool) -> str:
         if not killed:
-            return "it finished before the kill"
+            return "the run finished before the kill"
         if self._own is not None:
             return "restarted with its own arguments"
         if _back(ended):

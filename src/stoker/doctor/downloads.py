@@ -73,7 +73,7 @@ _HUB_LIBRARIES = (
     "open_clip.",
     "timm.",
 )
-_ONCE = "Download it before the run, on a machine with network access."
+_ONCE = "If the machine of the run has no network access, download it before the run."
 _FETCH_COMMAND = re.compile(r"(^|[\s;&|])(wget|curl|gdown|aria2c|git clone)\s")
 
 def downloads(reader: Reader, around: Surroundings) -> Iterator[Finding]:

@@ -83,8 +83,12 @@ def _disk(name: str, path: Path) -> Iterator[Finding]:
     info = os.statvfs(path)
     free, total = info.f_bavail * info.f_frsize, info.f_blocks * info.f_frsize
     level = "fail" if free < _FREE_FAIL else "warn" if free < _FREE_WARN else "ok"
-    yield Finding(level, "disk", f"{format_size(free)} of {format_size(total)} free for {name} ({path}).",
-                  "" if level == "ok" else "Remove old runs with stoker gc, and old checkpoints.")
+    yield Finding(
+        level,
+        "disk",
+        f"{format_size(free)} of {format_size(total)} free on the disk of {name} ({path}).",
+        "" if level == "ok" else "Remove old runs with stoker gc, and old checkpoints.",
+    )
     if info.f_files and (
         info.f_favail < 1000 or (info.f_favail < 50_000 and info.f_favail < info.f_files * 0.05)
     ):
@@ -118,7 +122,7 @@ def shared_memory(path: str = "/dev/shm") -> Iterator[Finding]:
             "shared memory",
             f"{path} has only {format_size(total)}, {format_size(free)} free: DataLoader workers may "
             'fail with "Bus error".',
-            "docker run --shm-size=8g ..., or fewer workers.",
+            "Start the container with --shm-size=8g, or use fewer workers.",
         )
     else:
         yield Finding("ok", "shared memory", f"{path} has {format_size(total)}.")
@@ -150,7 +154,7 @@ def cgroup(root: Path = Path("/")) -> Iterator[Finding]:
             "cpus",
             f"{quota:.3g} CPUs are available to you, but programs see {counted}: one worker per visible "
             "CPU is too many.",
-            f"num_workers={max(1, int(quota))}, OMP_NUM_THREADS={max(1, int(quota))}",
+            f"Use num_workers={max(1, int(quota))} and OMP_NUM_THREADS={max(1, int(quota))}.",
         )
     elif mine < counted:
         yield Finding(

@@ -174,6 +174,6 @@ def test_a_way_back_that_is_dear_says_so():
         return resume.dear({"state": "resumable", "image": {**IMAGE, "back_s": back_s, "trained_s": trained_s}})
 
     assert told(59.0, 600.0) is None and told(0.9, 2.0) is None
-    assert told(204.0, 600.0) == ("the resume takes 34 % of the time of the training that it saves (10m); if the script writes checkpoints, a new run that "
+    assert told(204.0, 600.0) == ("the resume takes 34 % of the training time that it saves (10m); if the script writes checkpoints, a new run that "
                                   "starts from the last one may be faster")
     assert told(700.0, 600.0) == "a new run reaches this step sooner (stoker run): the run has trained only 10m so far"

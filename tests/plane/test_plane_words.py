@@ -35,7 +35,7 @@ def test_numbers():
 
 
 def test_a_name_that_is_not_text_is_refused():
-    with pytest.raises(InvalidSpec, match="not text"):
+    with pytest.raises(InvalidSpec, match="not UTF-8 text"):
         names.check_given("\udcff")
 
 

@@ -52,7 +52,7 @@ def problem(error: str, detail: str, host: str) -> StokerError:
         )
     if error == "gpu_taken":
         return GpuTaken(
-            f"On {host} {detail}.",
+            f"On {host}, {detail}.",
             hint="Stoker looks for another GPU. See the GPUs: stoker top, or stoker top --on NAME",
             retry=True,
         )
@@ -70,7 +70,7 @@ def problem(error: str, detail: str, host: str) -> StokerError:
         )
     if error == "away":
         return TargetError(
-            f"On {host} {detail}.",
+            f"On {host}, {detail}.",
             hint="Check that the machine's disk is mounted. Stoker continues to look for the runs.",
             retry=True,
         )

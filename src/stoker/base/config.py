@@ -211,7 +211,7 @@ def private_folder(folder: Path) -> Path:
     seen = folder.lstat()
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or stat.S_IMODE(seen.st_mode) & 0o077:
         raise Denied(
-            f"{folder} is not private to you.",
+            f"Other users may have access to {folder}, so Stoker does not use the folder.",
             hint=f"Remove this folder (Stoker creates it again), or: chmod 700 {folder}",
         )
     return folder

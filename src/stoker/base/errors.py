@@ -56,7 +56,7 @@ class NotFound(StokerError):
 
 
 class Denied(StokerError):
-    """This is not allowed."""
+    """The operation is not allowed."""
 
     code = "denied"
     exit_code = 4
@@ -88,12 +88,12 @@ class TargetError(StokerError):
 
 
 class StateError(StokerError):
-    """The state of the run does not allow this."""
+    """The state of the run does not allow the command."""
 
     code = "state_error"
     exit_code = 6
     http_status = 409
-    default_hint = "See its state: stoker show ID"
+    default_hint = "See the state: stoker show ID"
 
 
 class ServerError(StokerError):

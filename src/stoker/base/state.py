@@ -43,7 +43,7 @@ STATE_SENTENCES = {
     State.RUNNING: "running",
     State.STOPPING: "ending its processes and collecting its output",
     State.DONE: "finished with exit code 0",
-    State.FAILED: "ended before it finished",
+    State.FAILED: "ended by an error, a signal or the machine",
     State.STOPPED: "ended by a user or a limit",
 }
 
@@ -317,7 +317,7 @@ EXIT_CODES = {
     3: "no such run, target or file",
     4: "not allowed",
     5: "the machine could not carry out the request",
-    6: "the state of the run does not allow this",
+    6: "the state of the run does not allow the command",
     7: "`stoker run --strict`: the run ended without an error, but trained nothing",
     8: "`stoker tune --fail-if`: the condition is true",
     9: "`stoker tune`: tuning was not possible; the message says why",

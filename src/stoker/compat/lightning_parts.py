@@ -93,7 +93,9 @@ def check_hooks(thing: object) -> None:
     for name in dir(kind):
         if name.startswith("on_") and name not in CALLED and callable(getattr(kind, name)):
             raise InvalidSpec(
-                f"{kind.__name__}.{name} is a hook that Stoker's Trainer does not call.", hint=TAKE_IT_OUT
+                f"{kind.__name__}.{name} is a hook that Stoker's Trainer does not call, so "
+                "the hook would never run.",
+                hint=TAKE_IT_OUT,
             )
 
 

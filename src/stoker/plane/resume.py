@@ -151,7 +151,7 @@ def dear(state: dict | None) -> str | None:
             f"{format_duration(trained_s)} so far"
         )
     return (
-        f"the resume takes {100 * back_s / trained_s:.0f} % of the time of the training that it saves "
+        f"the resume takes {100 * back_s / trained_s:.0f} % of the training time that it saves "
         f"({format_duration(trained_s)}); if the script writes checkpoints, a new run that starts from the "
         "last one may be faster"
     )

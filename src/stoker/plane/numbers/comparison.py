@@ -153,7 +153,7 @@ def verdict(found: Sequence[dict], metric: str) -> str | None:
     )
     pair = f"{_said(first)} ({metric} {a['mean']:.4g}) and {_said(second)} ({b['mean']:.4g})"
     if not spreads:
-        return f"{pair}: one run each. To see the spread, run them again with other seeds."
+        return f"{pair}: one run each. To see the spread between seeds, repeat each run with other seeds."
     if gap <= max(spreads):
         return (
             f"{pair}: neither is better; the difference of {gap:.2g} is within the spread of "

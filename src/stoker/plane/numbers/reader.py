@@ -202,7 +202,10 @@ class Text:
                 self._parser.feed(data)
                 self._offset += len(data)
             if self._offset >= LOG_MAX:
-                notes.append(f"Only the first {LOG_MAX >> 20} MB of {path.name} were read.")
+                notes.append(
+                    f"Stoker read only the first {LOG_MAX >> 20} MB of {path.name}; "
+                    "later metrics are missing."
+                )
 
     def curves(self, source: str, known: dict[bool, set], made: int | None = None) -> list[Curve]:
         """The printed series so far; `source` names their log. known: metrics that are not needed from

@@ -39,7 +39,10 @@ def editables(folder: Path, work: Path, interpreter: str, env: dict[str, str]) -
     if isinstance(answer, python.Silence):
         return Editables(
             _path_env([], folder, work, env),
-            [f"{interpreter} did not list its editable installs ({answer.why})."],
+            [
+                f"{interpreter} did not list its editable installs ({answer.why}); imports may come from the "
+                "original folders, not from the copy."
+            ],
         )
     warnings: list[str] = []
     front: list[str] = []

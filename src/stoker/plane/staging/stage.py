@@ -69,7 +69,8 @@ def resolve(command: Sequence[str], folder: Path, env: dict[str, str]) -> Resolv
     )
     warnings = list(reading.warnings)
     if isinstance(answer, python.Silence):
-        warnings.append(f"{reading.interpreter} did not list its installed packages ({answer.why}).")
+        warnings.append(f"{reading.interpreter} did not list its installed packages ({answer.why}), "
+            "so Stoker could not check the script before the start.")
     if isinstance(answer, python.Answer) and torch_line and "torch" in answer.missing:
         if not (read and (read.installs or read.changes_path)):
             raise _no_torch(reading, script_name, torch_line, folder, env)

@@ -79,8 +79,10 @@ def test_a_forced_stop_of_a_run_whose_machine_is_silent_comes_back(ground: Groun
         ground.script("x.py", "import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
         ground.stoker("run", "-d", "--target", "far", "x.py").ok()
         until(lambda: ground.show("x")["state"] == "running", 60, "the run")
+        told = ground.show("x")["attempts_detail"][0]
         sshd.halt()
         stop = ground.stoker("stop", "--force", "x")
+        assert told["started_at"] and ground.show("x")["attempts_detail"][0]["started_at"] == told["started_at"], "what is known stays"
         assert stop.code == 5 and "far cannot be reached since " in stop.err and "stoker wait x" in stop.err, stop.err
         sshd.again()
         ground.stoker("stop", "--force", "x").ok()

@@ -39,16 +39,16 @@ class Config:
     folder: folder for checkpoints. Default: the run's folder, or a folder in runs/ named after the script
         and its arguments.
     seed: random seed for sample order, augmentation and dropout.
-    precision: "fp32", "tf32", "bf16", "fp16", or "auto" (chosen by hardware at the first start, then kept).
+    precision: "fp32", "tf32", "bf16", "fp16", or "auto" (the hardware decides at the first start).
     accumulate: micro-batches per rank that make one optimizer step.
     clip: maximum norm of all gradients of one update, or None.
     save: time between two saves: "30s", "5min", "200step", "1ep".
     keep_last: number of newest checkpoints to keep, in addition to the best.
-    nan: action for a loss or gradient that is not finite. "stop" raises an error. "skip" drops the step.
+    nan: action for a loss or gradient that is not finite. "stop" raises an error. "skip" skips the step.
         "back" also restores models, optimizers and schedulers from the last checkpoint, and continues with
         the next batch.
     device: "cpu", "cuda", "cuda:1"; by default a GPU if there is one.
-    log: where numbers go in addition to metrics.jsonl: "tensorboard" (the folder tensorboard/ beside the
+    log: where metrics go in addition to metrics.jsonl: "tensorboard" (the folder tensorboard/ beside the
         checkpoints), "wandb" (offline without an API key), a list of both, or None.
     """
 

@@ -17,7 +17,7 @@ class EMA:
     step. A Trainer does both.
 
         ema = stoker.EMA(model, decay=0.999)
-        with ema.applied():      # the model computes with the averages inside
+        with ema.applied():      # here, the model computes with the averages
             ...
 
     The decay of update n is at most (1 + n) / (10 + n), as in TensorFlow's ExponentialMovingAverage, so that
@@ -40,7 +40,7 @@ class EMA:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move the averages towards the current weights. The first update copies them."""
+        """Move the averages towards the current weights. The first update copies the weights."""
         self.updates += 1
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         for name, now in self._current().items():

@@ -153,7 +153,7 @@ class Engine:
         return True
 
     def log(self, **values: object) -> None:
-        """Write numbers to metrics.jsonl, with step and epoch. Never waits for a GPU.
+        """Write metrics to metrics.jsonl, with step and epoch. Never waits for a GPU.
         Only the values of rank 0 are written."""
         if self._core.metrics is not None and not self._core.resuming:
             self._core.metrics.add(self._core.steps, self._core.epoch, values)
@@ -198,7 +198,7 @@ class Engine:
         """Save a checkpoint soon: at the next batch after an optimizer step, or at the next epoch.
 
         score: larger is better. The engine keeps the checkpoint with the best score in addition to the
-            newest checkpoint; `export(best=True)` reads the best one.
+            newest checkpoint; `export(best=True)` reads the best checkpoint.
         """
         if not self._core.resuming:
             self._core.keeper.want(None if score is None else float(score))

@@ -29,7 +29,7 @@ class Schedule:
 
     An Engine or a Trainer sets the length of an epoch with `bind`.
     In your own loop, call `bind(loader)` if a length is in epochs or samples.
-    Lengths come from the current code, and the number of steps from the checkpoint.
+    In a resumed run, lengths come from the current code, and the number of steps from the checkpoint.
     So a longer run gets a longer curve.
     """
 

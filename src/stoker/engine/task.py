@@ -53,7 +53,7 @@ class Task:
         return scores
 
     def step(self, batch: object) -> None:
-        """Train on one micro-batch. With several optimizers, override this instead of `loss`
+        """Train on one micro-batch. With several optimizers, override `step` instead of `loss`
         (engine.backward, engine.update)."""
         loss = self.loss(batch)
         self.engine.step(loss)
@@ -83,7 +83,7 @@ class Task:
 
 
 def watched(task: Task, scores: dict[str, float]) -> float:
-    """The watched score, larger is better; by default the negative of the first.
+    """The watched score, larger is better; by default the negative of the first score.
     Raises InvalidSpec if there is no such score."""
     name = task.watch or f"-{next(iter(scores))}"
     if name.removeprefix("-") not in scores:

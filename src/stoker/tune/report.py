@@ -157,7 +157,7 @@ def _outcome(found: Findings) -> Table:
     table = _table(("", "name"), ("", "text"))
     if found.total is not None:
         table.add_row(
-            "all together", f"{speed(found.total)}, confirmed: {', '.join(found.kept) or 'nothing kept'}"
+            "all together", f"{speed(found.total)}, confirmed: {', '.join(found.kept) or 'no setting'}"
         )
     if found.outcome:
         table.add_row("", flat(found.outcome))

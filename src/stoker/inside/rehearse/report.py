@@ -234,7 +234,8 @@ def warnings(heard: dict, trained: dict) -> list:
             f"{e['text']}{' (' + e['at'] + ')' if e.get('at') else ''}" for e in events if e["e"] == "lint"
         ]
         said += [
-            f"{e['count']} parameters get no gradient, for example {', '.join(e['names'][:3])}"
+            f"{e['count']} parameters get no gradient and stay unchanged, for example "
+            f"{', '.join(e['names'][:3])}"
             for e in events
             if e["e"] == "no_grad"
         ]

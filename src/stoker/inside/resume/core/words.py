@@ -129,7 +129,9 @@ FILE_OPEN = "the resumed script has opened {path}, which was not open when the i
 FILE_OTHER = "the resumed script has opened a different file (in the image: {then}; now: {now})"
 FILE_PLACE = "the position in the open file {path} differs (in the image: {then}; now: {now})"
 FILE_SIZE = "the size of {path} differs (in the image: {then} bytes; now: {now} bytes)"
-READS_OPEN = "the script reads {path} while it has the file open for writing"
+READS_OPEN = (
+    "the script reads {path} while the file is open for writing, which exact resume does not support"
+)
 READ_ON = (
     "a model or loader opened {path} and left the file open; a resume skips this call, so it cannot "
     "continue to read the file"
@@ -149,12 +151,17 @@ PRINTS_ELSEWHERE = (
     "faulthandler)"
 )
 UNKNOWN_MAP = "{path} is a writable memory map, which exact resume does not support"
-FOREIGN_TRACE = "a debugger, a profiler or a coverage tool traces this process"
+FOREIGN_TRACE = (
+    "a debugger, a profiler or a coverage tool traces this process, which exact resume does not support"
+)
 OTHER_POINT = "the resumed script reached the image at a different {what} (in the image: {then}; now: {now})"
 
 # -- data loaders
-LOADER_THREAD = "a background thread of the script reads a DataLoader"
-LOADER_ORDER = "a DataLoader returns batches in the order in which workers finish (in_order=False)"
+LOADER_THREAD = "a background thread of the script reads a DataLoader, which exact resume does not support"
+LOADER_ORDER = (
+    "a DataLoader returns batches in the order in which workers finish (in_order=False); a resume cannot "
+    "repeat this order"
+)
 LOADER_PIPES = "a DataLoader reads torchdata pipes, which are not supported yet"
 LOADER_OWN = "{type} overrides {name} of DataLoader, which is not supported"
 LOADER_OWN_ITERATOR = "a DataLoader returned an iterator of an unknown type ({type})"
@@ -188,7 +195,10 @@ GRAPH_ALIVE = (
     "{name} keeps an autograd graph that a call of backward() could still use (to release the graph: "
     ".item() or .detach())"
 )
-GRAPH_KEPT = "an autograd graph from before the image still existed when the recording ended"
+GRAPH_KEPT = (
+    "an autograd graph from before the image still existed when the recording ended; an image contains no "
+    "graphs"
+)
 UNKNOWN_TYPE = "the training may change {name}, but exact resume does not support its type, {type}"
 TAKES_BYTES = "{name} has the type {type} and may hold pickled data, so exact resume cannot restore it"
 UNSEEN_TENSOR = (

@@ -30,7 +30,8 @@ def tail(name: str, limit: int) -> Question:
 class RunFolder:
     """The answers of a machine about a run folder. Files that were not requested, do not exist or cannot be
     used are None or empty; `broken` names unusable files, with the reason.
-    If the machine could not be reached (`reached`), only the earlier observation of the run is available."""
+    If the machine could not be reached (not `reached`), only earlier answers and the earlier observation of
+    the run are available."""
 
     def __init__(self, answers: dict[str, dict], seen: Observation | None, *, reached: bool) -> None:
         self.seen, self.reached = seen, reached
@@ -97,6 +98,27 @@ class RunFolder:
 
     def _answer(self, *question: object) -> dict:
         return self._answers.get(_key(question), {})
+
+
+class Folders:
+    """Run folders, and for a machine that cannot be reached the answers that it gave last."""
+
+    MOST = 64  # runs
+
+    def __init__(self) -> None:
+        self._last: dict[str, dict[str, dict]] = {}
+
+    def look(self, backend: Backend, run_id: str, questions: Sequence[Question], before: Observation | None,
+             copied: Backend | None = None) -> RunFolder:
+        """As `RunFolder.look`."""
+        folder = RunFolder.look(backend, run_id, questions, before, copied)
+        known = self._last.pop(run_id, {})
+        if not folder.reached:
+            folder = RunFolder(known, before, reached=False)
+        self._last[run_id] = folder._answers
+        if len(self._last) > self.MOST:
+            self._last.pop(next(iter(self._last)), None)
+        return folder
 
 
 def _key(question: Question) -> str:

@@ -34,7 +34,7 @@ from stoker.plane.numbers.overview import Overview
 from stoker.plane.record import WISH_RM, WISH_RUN, WISH_STOP, Run, command_key, folder_key
 from stoker.plane.recorded import picture, recorded
 from stoker.plane.request import read_grace, read_limits, read_spec
-from stoker.plane.run_folder import RunFolder
+from stoker.plane.run_folder import Folders
 from stoker.plane.staging.bringing import Bringer, Pulling
 from stoker.plane.store import labels
 from stoker.plane.store.database import open_store
@@ -62,6 +62,7 @@ class Service(Finding):
         self._started_at = time.time()
         self._warnings = self._recover()
         self._overview = Overview()
+        self._folders = Folders()
         self._hub = Hub()
         self._store.on_change = self._hub.publish
         self._submitter = Submitter(self._store, self._targets, self._spool)
@@ -163,7 +164,7 @@ class Service(Finding):
         target = self._target(run)
         if target is None:
             return {**self._one(run), "evidence": run.evidence, "same_name": self._same_name(ref, run)}
-        folder = RunFolder.look(
+        folder = self._folders.look(
             target.backend,
             run.id,
             detail.questions(run, target, beside),

@@ -79,7 +79,7 @@ def test_requirements_are_installed_once_beside_the_torch_of_the_machine(ground:
 
     first = box.run("show.py", "--lr", "1").ok()
     assert first.out.splitlines()[-1] == "2.9 2.0 True ['--lr', '1']"
-    assert "stoker: keeping torch 2.9, which this machine already has (requested: torch==1.0)" in first.out and "Successfully installed tiny-2.0" in first.out
+    assert "stoker: using torch 2.9, which this machine already has (requested: torch==1.0)" in first.out and "Successfully installed tiny-2.0" in first.out
     assert box.run("show.py", wheels="/nowhere").ok().out == "2.9 2.0 True []\n" and len(box.made()) == 1
 
     wanted.write_text("tiny==7\n")

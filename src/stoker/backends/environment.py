@@ -184,7 +184,7 @@ def requirements(lock, uv, kept):
         known = name and kept.get(name.group(1).lower().replace("_", "-"))
         if known:
             say(
-                f"keeping {name.group(1)} {known}, which this machine already has (requested: {line.strip()})"
+                f"using {name.group(1)} {known}, which this machine already has (requested: {line.strip()})"
             )
         elif re.match(r"\s*-(r|c|-requirement|-constraint)\b", line):
             lines.append(
@@ -219,7 +219,7 @@ def run(words, sentence, quiet=False):
     if process.returncode:
         last = [line for line in lines if line][-LINES_KEPT:]
         raise Failed(f"{sentence} (exit code {process.returncode}).", *last,
-                     "Correct the file and run again. Stoker keeps nothing of a failed installation.")
+                     "Correct the file and run again. Stoker has deleted the incomplete environment.")
     return "\n".join(lines) + "\n"
 
 

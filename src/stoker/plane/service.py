@@ -82,7 +82,8 @@ class Service(Finding):
         warnings = []
         if self._store.kept_aside is not None:
             warnings.append(
-                f"The database was damaged or not Stoker's; Stoker kept it as {self._store.kept_aside}."
+                f"The database was damaged or not Stoker's; Stoker renamed the file to "
+                f"{self._store.kept_aside}."
             )
         if self._store.fresh:
             here = {

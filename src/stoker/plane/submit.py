@@ -371,7 +371,7 @@ def _crowd(q: Queries, run: Run) -> list[str]:
     if run.slots or count <= cores:
         return []
     return [f"With this run, {count} runs share {cores} {'core' if cores == 1 else 'cores'} and {CROWDED}. "
-            f"To queue instead: slots = {cores} in config.toml, then stoker run --slots 1 ..."]
+            f"To let runs wait for free cores: slots = {cores} in config.toml, then stoker run --slots 1 ..."]
 
 
 def _shown_gpus(asked: Spec, target: Target, env: dict[str, str]) -> tuple[str, ...]:

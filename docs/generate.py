@@ -46,7 +46,7 @@ def page() -> str:
     """The whole page as text."""
     return "\n".join([
         "# Reference", "",
-        "Written by `make docs` from the tables in the code; do not edit it by hand.", "",
+        "Written by `make docs` from the tables in the code; do not edit this page by hand.", "",
         *_verbs(), *_states(), *_reasons(), *_exit_codes(), *_errors(), *_lints()])
 
 
@@ -56,13 +56,14 @@ def refusals_page() -> str:
         [
             "# Refusals of exact resume",
             "",
-            "Written by `make docs` from `src/stoker/inside/resume/core/words.py`; do not edit it by hand.",
+            "Written by `make docs` from `src/stoker/inside/resume/core/words.py`; "
+            "do not edit this page by hand.",
             "",
             (
                 "`stoker show` prints one of these sentences when exact resume refuses a run, skips an "
                 "image or gives up an image."
             ),
-            "[Exact resume](../explanation/resume.md) says what that means for a run.",
+            "[Exact resume](../explanation/resume.md) says what a refusal means for a run.",
             "",
             "In these sentences:",
             "",

@@ -282,7 +282,7 @@ def tag(ref: str, tags: tuple[str, ...], remove: tuple[str, ...], as_json: bool)
     """Add tags to a run, or print its tags. `stoker ps --tag TAG` lists the runs with a tag.
 
     @TAG means all runs with a tag.
-    A pattern such as 'q-*' means all runs with such a name.
+    A pattern such as 'q-*' means all runs whose names match.
     """
     runs = _meant(ref)
     if tags or remove:
@@ -298,7 +298,7 @@ def note(ref: str, text: str | None, as_json: bool) -> None:
     """Write a note about a run, or print its note. An empty TEXT removes the note.
 
     @TAG means all runs with a tag.
-    A pattern such as 'q-*' means all runs with such a name.
+    A pattern such as 'q-*' means all runs whose names match.
     """
     runs = _meant(ref)
     if text is not None:

@@ -251,7 +251,7 @@ def wait(refs: tuple[str, ...], as_json: bool) -> int:
     For a run on another machine, the command also waits until the run's files are copied here.
     If the machine does not answer, the command does not wait for the files.
     @TAG means all runs with a tag, such as the runs of a sweep.
-    A pattern such as 'q-*' means all runs with such a name.
+    A pattern such as 'q-*' means all runs whose names match.
     """
     ids = [find(ref)["id"] for ref in spread(refs)]
     ended = [until_final(run_id, tell=not as_json) for run_id in ids]
@@ -325,7 +325,7 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
     If a machine cannot be reached for a minute after the grace time, stoker gives up waiting with exit
     code 5. Stoker stops the run when its machine answers.
     @TAG means all runs with a tag.
-    A pattern such as 'q-*' means all runs with such a name.
+    A pattern such as 'q-*' means all runs whose names match.
     """
     def ask(ref: str) -> dict:
         return plane().stop(
@@ -537,7 +537,7 @@ def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
     Does not delete files that the runs wrote into your own folders.
 
     @TAG means all runs with a tag.
-    A pattern such as 'q-*' means all runs with such a name.
+    A pattern such as 'q-*' means all runs whose names match.
     """
     found, code = _each(spread(refs), _the_only)
     if not force and (active := next((run for run in found if not State(run["state"]).final), None)):

@@ -152,9 +152,11 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
     if (total is not None and total.value < 0.98) or (best is not None and best.gain >= causes.LEAST):
         return f"{head}; no single cause explains 10 % of the time.{most}"
     left = (
-        f"the best change would gain {best.gain:.0%}" if best else "no other change that was tried gains 3 %"
+        f"The best setting, {best.name}, would make a step only {best.gain:.0%} shorter (forecast)."
+        if best
+        else "No setting that was tried gains 3 % or more."
     )
-    return f"Already good: {step}, {left}.{most if asks else ''}"
+    return f"Already good: {step}. {left}{most if asks else ''}"
 
 
 # --- numbers

@@ -33,7 +33,7 @@ REPLACED = (
     "configure_sharded_model",
 )  # parts of a loop that is Stoker's here
 CALLED = {name for name in dir(Callback) if name.startswith("on_")}
-TAKE_IT_OUT = "Remove it, or write the loop with stoker.Engine."
+TAKE_IT_OUT = "Remove the method, or write the loop with stoker.Engine."
 
 
 def split(found: object) -> tuple[list[Optimizer], list[dict]]:

@@ -176,7 +176,7 @@ def plan(given: dict[str, Any]) -> Plan:
     unknown = sorted(set(words) - WITHOUT_EFFECT)
     if unknown:
         raise InvalidSpec(f"Trainer(... {unknown[0]}=...): Stoker's Trainer does not know this argument.",
-                          hint="Remove it, or run the script with Lightning itself.")
+                          hint="Remove the argument, or run the script with Lightning itself.")
     return made
 
 
@@ -185,8 +185,8 @@ def _length(epochs: int | None, steps: int | None) -> tuple[int | None, int | No
     if epochs in (None, -1) and steps is None:
         return 1000, None
     if steps is not None and epochs not in (None, -1):
-        raise InvalidSpec("Trainer(max_epochs=..., max_steps=...): Stoker supports only one of the two.",
-                          hint="Remove the limit that is reached later.")
+        raise InvalidSpec("Trainer(max_epochs=..., max_steps=...): Stoker supports only one of these limits.",
+                          hint="Remove the limit that the training would reach later.")
     return (None, steps) if steps is not None else (epochs, None)
 
 
@@ -200,7 +200,7 @@ def _refuse_not_followed(words: dict[str, object]) -> None:
         if value and value != -1 and not one_of_one and not alone:
             raise InvalidSpec(
                 f"Trainer({name}={value!r}): {why}.",
-                hint="Remove it, or run the script with Lightning itself.",
+                hint="Remove the argument, or run the script with Lightning itself.",
             )
 
 
@@ -211,7 +211,7 @@ def _limit(value: Any, name: str) -> int | float | None:
     number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     if not number and not (isinstance(value, float) and 0 <= value < 1):
         raise InvalidSpec(
-            f"Trainer({name}={value!r}): it must be a number of batches, or a share from 0.0 to 1.0."
+            f"Trainer({name}={value!r}): {name} must be a number of batches, or a share from 0.0 to 1.0."
         )
     return value
 
@@ -266,5 +266,5 @@ def _tell_ranks(asked: object) -> None:
 
 def _whole(value: object, name: str) -> int:
     if not isinstance(value, int) or value < 1:
-        raise InvalidSpec(f"Trainer({name}={value!r}): it must be a whole number of at least 1.")
+        raise InvalidSpec(f"Trainer({name}={value!r}): {name} must be a whole number of at least 1.")
     return value

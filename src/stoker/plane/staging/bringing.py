@@ -376,7 +376,7 @@ class Pulling:
         if not run.spec.copy:
             raise InvalidSpec(
                 f"{run.name} works in {run.spec.folder} itself, so its files are there already.",
-                hint=f"See them: stoker show {present.typed_ref(run.name)}",
+                hint=f"See the files: stoker show {present.typed_ref(run.name)}",
             )
         yield {"to": run.spec.folder, "outputs": str(ground.outputs)}
         self._bringer.give_way(run.id)

@@ -132,7 +132,7 @@ tell(found=found)
 """, {"shapes": "0" * 16, "threads": 2, "precision": "bf16"})
     found = told.said["found"]
     assert found.pop("good") == "" and found.pop("fused") == ""
-    parts = {"double": "float64", "autocast": "autocast itself", "several": "Linear", "by name": "", "compiled": "compile", "script": "TorchScript",
+    parts = {"double": "float64", "autocast": "already uses autocast", "several": "Linear", "by name": "", "compiled": "compile", "script": "TorchScript",
              "no convolutions": "no 2-D", "adadelta": "Adadelta", "scaler": "scales"}
     for name, part in parts.items():
         assert found[name] and part in found[name], (name, found[name])

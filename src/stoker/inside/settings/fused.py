@@ -49,11 +49,11 @@ def fused_obstacle(optimizer: object) -> str:
     if any(group.get("differentiable") or group.get("capturable") for group in optimizer.param_groups):
         return "the optimizer is differentiable, or captured in a CUDA graph"
     if any(each._enabled for each in living("torch.amp.grad_scaler.GradScaler")):
-        return "the script scales its gradients itself"
+        return "the script already scales its gradients (GradScaler)"
     devices = {"cpu"} if kind is torch.optim.Adagrad else set(_get_fused_kernels_supported_devices())
     for group in optimizer.param_groups:
         if any(isinstance(each, torch.Tensor) for each in group.values()):
-            return "the learning rate is a tensor"
+            return "an option of the optimizer, such as the learning rate, is a tensor"
         for p in group["params"]:
             if (
                 type(p) not in (torch.Tensor, torch.nn.Parameter)

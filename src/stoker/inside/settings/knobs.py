@@ -99,7 +99,7 @@ def _root_obstacle() -> str:
     ):
         return "several ranks train together"
     if kind.__module__.startswith("torch._dynamo") or module._compiled_call_impl is not None:
-        return "the script compiles the model itself"
+        return "the script already compiles the model"
     return ""
 
 
@@ -126,9 +126,9 @@ class Precision(Knob):
         if why:
             return why
         if roots.autocast:
-            return "the script uses autocast itself"
+            return "the script already uses autocast"
         if any(each._enabled for each in living("torch.amp.grad_scaler.GradScaler")):
-            return "the script scales its gradients itself"
+            return "the script already scales its gradients (GradScaler)"
         other = _dtypes() - {torch.float32}
         if other:
             types = ", ".join(sorted(str(each).removeprefix("torch.") for each in other))
@@ -136,7 +136,7 @@ class Precision(Knob):
         device = next(roots.root().parameters()).device.type
         if device == "cuda" and not torch.cuda.is_bf16_supported():
             return "the device does not support bfloat16"
-        return "" if device in ("cpu", "cuda") else f"the model is on {device}"
+        return "" if device in ("cpu", "cuda") else f"the model is on {device}, not on a CPU or a CUDA GPU"
 
     def _on(self, value: str) -> None:
         if value == "tf32":
@@ -224,7 +224,7 @@ class Compile(Knob):
         check = (
             getattr(torch._dynamo, "is_dynamo_supported", None) if "torch._dynamo" in sys.modules else None
         )
-        return "" if check is None or check() else "torch cannot compile under this Python"
+        return "" if check is None or check() else "torch.compile does not support this version of Python"
 
     def _on(self, value: object) -> None:
         from torch import _dynamo
@@ -257,7 +257,7 @@ def _run(real: object, module: object, args: tuple, kwargs: dict) -> object:
     What fails is taken out for good, and the forward is run again without."""
     global _first
     if precision.value == "bf16" and _casts_itself():
-        told.left("precision", "the script uses autocast itself")
+        told.left("precision", "the script already uses autocast")
         precision.off()
         return (roots.run or _plain)(real, module, args, kwargs)
     before = _before(module, _first)

@@ -235,7 +235,9 @@ def _find_python(
         and not _is_shim(found[0])
         and os.path.realpath(os.path.dirname(found[0])) != os.path.realpath(os.path.join(venv, "bin"))
     ):
-        warnings.append(f"The environment {venv} is active, but your PATH finds {found[0]} first.")
+        warnings.append(
+            f"The environment {venv} is active, but Stoker uses {found[0]}, which comes first in your PATH."
+        )
     return found[0], tuple(found) if _is_shim(found[0]) else (), warnings
 
 

@@ -277,7 +277,8 @@ def login_manager(env: dict[str, str], root: Path = Path("/")) -> Iterator[Findi
         "warn",
         "logout",
         "This machine ends all your processes when you log out (KillUserProcesses=yes), including runs.",
-        "loginctl enable-linger   or, without that right:   systemd-run --user --scope stoker server start",
+        "loginctl enable-linger   or, if you may not do this:   "
+        "systemd-run --user --scope stoker server start",
     )
 
 

@@ -113,7 +113,7 @@ def _syntax(sources: Sequence[Source], around: Surroundings) -> Iterator[Finding
             "fail" if n == 0 and around.answer else "warn",
             "syntax",
             f"Syntax error: {wrong[1]}.",
-            "Correct the line, or use the Python version of the script.",
+            "Correct the line, or use the Python version that the script needs.",
             around.name(source),
             wrong[0],
         )

@@ -53,6 +53,38 @@ def test_plot_and_compare_runs_that_only_print(ground: Ground):
     assert "2.5, best 2.5 at epoch 4" in shown and "4 printed" in shown
 
 
+SAMPLES = """
+import sys, torch
+x = torch.randn(600, 4)
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, x.sum(1)), batch_size=10)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.001)
+for epoch in range(1, int(sys.argv[1]) + 1):
+    for batch, (inputs, targets) in enumerate(loader):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(inputs)[:, 0], targets)
+        loss.backward()
+        optimizer.step()
+        if batch % 20 == 0:
+            print(f"Train Epoch: {epoch} [{batch * 10}/600 ({100 * batch // 60}%)]\\tLoss: {1 / (epoch + batch):.6f}")
+    print(f"Test set: Average loss: {1 / epoch:.4f}, Accuracy: {90 + epoch}/100 ({90 + epoch}%)")
+"""
+
+
+def test_a_count_of_samples_is_not_called_step_and_one_value_has_its_unit(ground: Ground):
+    ground.script("samples.py", SAMPLES)
+    for epochs in ("1", "3"):
+        ground.stoker("run", "--name", f"s-{epochs}", "samples.py", epochs).ok()
+    shown = ground.stoker("show", "s-3").ok().out
+    assert "steps   180" in shown and "best 0.02326 at count 1,600  (9 printed)" in shown
+    assert "91 %  (1 printed once)" in ground.stoker("show", "s-1").ok().out
+    table = ground.stoker("compare", "s-1", "s-3", "--metric", "train/Loss", "--metric", "Accuracy").ok().out
+    assert "(count 400)" in table and "(count 1,600)" in table and "(step" not in table
+    assert "91 %" in table and "93 %" in table
+    told = ground.stoker("plot", "s-3", "--metric", "train/Loss", "--json").json()
+    assert [one["axis"] for one in told["series"]] == ["count"]
+
+
 def test_ps_says_the_last_numbers_of_a_run_that_trains(ground: Ground):
     ground.script("train.py", TRAIN)
     run = ground.detach("--name", "live", "train.py", "--lr", "1.0", "--wait")

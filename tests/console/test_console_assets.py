@@ -50,7 +50,7 @@ def closed() -> set[str]:
     phases = {*PHASES, "unknown"}
     reasons = {reason.replace("_", " ") for reason in REASONS}
     sources = {"engine", "printed", "printed (stderr)", "printed once"}
-    axes = {"step", "epoch", "iteration", "order of the lines", "time", "Memory", "GPU memory"}
+    axes = {"step", "epoch", "count", "iteration", "order of the lines", "time", "Memory", "GPU memory"}
     return {*map(str, State), *map(str, Reachability)} - {"ok"} | set(levels) | phases | reasons | sources | axes | {
         *KINDS, "gap", "new", "changed", "best", "last", "yes", "no", "none"}
 

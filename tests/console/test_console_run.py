@@ -143,6 +143,7 @@ def test_odd_names_and_values_of_curves():
     spark = drawn.spark([series[0]]).decode()
     assert "<b>" not in spark and "&lt;b&gt;" in spark and "nan" not in spark
     assert words.point([0, "nan"], axis="step") == "nan (step 0)"
+    assert words.point([17120, 0.3], axis="count") == "0.3 (count 17,120)"
     run |= {"parameters": {}, "steps_s": None, "metrics": {
         "loss": {"best": [0, "nan"], "last": [0, "-inf"], "better": "min", "unit": "", "axis": "step"}}}
     table = drawn.table({"metrics": ["loss"], "parameters": [], "runs": [run, run], "verdicts": {}}, "loss", [])

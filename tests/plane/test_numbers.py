@@ -308,6 +308,26 @@ def test_a_counter_that_cannot_be_of_steps_is_not_called_so(form: str, steps: in
     assert {one.axis for one in Reader(tmp_path).read([1]).curves} == {axis}
 
 
+@pytest.mark.parametrize(("ended", "axis"), [(94, "count"), (None, "step"), (1, "step")])
+def test_the_steps_of_a_short_training_count_once_its_process_has_ended(ended: int | None, axis: str, tmp_path: Path):
+    write(attempt(tmp_path, 1) / "out.log", *(f"[{i}/6000] loss {1 / i:.6f}" for i in range(1280, 6000, 1280)))
+    write(attempt(tmp_path, 1) / "steps.jsonl", *({"pid": 7, "at": 1.0 + step, "step": step} for step in (1, 94)))
+    write(attempt(tmp_path, 1) / "hooks" / "processes.jsonl", {"pid": 7, "torch": "2.13"}, *([{"pid": 7, "ended": ended}] if ended else []))
+    assert {one.axis for one in Reader(tmp_path).read([1]).curves} == {axis}
+
+
+def test_a_value_that_was_printed_once_keeps_its_unit(tmp_path: Path):
+    log = attempt(tmp_path, 1) / "out.log"
+    write(log, "Test set: Average loss: 0.31, Accuracy: 919/1000 (91.9%)")
+    once, reader = {"test/Average loss": 0.31, "test/Accuracy": 91.9}, Reader(tmp_path)
+    found = reader.read([1])
+    assert (found.results, found.units) == (once, {"test/Average loss": "", "test/Accuracy": "%"})
+    told_once = comparison.metrics(found.curves, found.results, found.units)["test/Accuracy"]
+    write(log, *(f"Test set: Average loss: 0.3{i}, Accuracy: 92{i}/1000 (92.{i}%)" for i in range(2)))
+    found = reader.read([1])
+    assert comparison.metrics(found.curves, found.results, found.units)["test/Accuracy"]["unit"] == told_once["unit"] == "%"
+
+
 def test_a_run_that_resumed_exactly_counts_its_steps_on(tmp_path: Path):
     write(attempt(tmp_path, 1) / "out.log", *(f"[{i}/400] loss {1 / i:.3f}" for i in range(10, 301, 10)))
     write(attempt(tmp_path, 2) / "out.log", *(f"[{i}/400] loss {1 / i:.3f}" for i in range(310, 401, 10)))
@@ -411,9 +431,9 @@ def test_a_run_alone_in_its_group_has_no_spread():
 
 def test_best_is_said_only_of_metrics_that_have_one():
     losses, others = curve("val_loss", [(1, 3.0), (2, 1.0), (3, math.nan)]), curve("adv_g2", [(1, 3.0)])
-    found = comparison.metrics([losses, others], {"test/accuracy": 91.2})
+    found = comparison.metrics([losses, others], {"test/accuracy": 91.2}, {"test/accuracy": "%"})
     assert found["val_loss"]["best"] == [2, 1.0] and found["val_loss"]["last"] == [3, "nan"] and found["adv_g2"]["best"] is None
-    assert found["test/accuracy"]["last"] == [None, 91.2]
+    assert found["test/accuracy"]["last"] == [None, 91.2] and found["test/accuracy"]["unit"] == "%"
 
 
 def test_what_a_script_told_a_library_counts_more_than_its_command_line():

@@ -152,7 +152,7 @@ def _point(point: list | None, unit: str, axis: str | None) -> str:
         return ""
     where = (
         f" ({axis} {chart.number(float(point[0]))})"
-        if axis in ("step", "epoch") and point[0] is not None
+        if axis in ("step", "epoch", "count") and point[0] is not None
         else ""
     )
     return figure(point[1], unit) + where

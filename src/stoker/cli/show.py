@@ -153,9 +153,8 @@ def _numbers(told: dict) -> Iterator[tuple[str, str]]:
     ]
     for name, each in metrics[:METRICS_SHOWN]:
         best = f", best {figure(each['best'][1], each['unit'])}" if each["best"] and each["count"] > 1 else ""
-        where = (
-            f" at {each['axis']} {each['best'][0]:,g}" if best and each["axis"] in ("step", "epoch") else ""
-        )
+        placed = best and each["axis"] in ("step", "epoch", "count")
+        where = f" at {each['axis']} {each['best'][0]:,.8g}" if placed else ""
         source = f"{each['count']:,} {output.shown(each['source'])}"
         yield output.shown(name), f"{figure(each['last'][1], each['unit'])}{best}{where}  ({source})"
     if len(metrics) > METRICS_SHOWN:

@@ -184,7 +184,9 @@ def point(told: Sequence | None, unit: str = "", axis: str | None = None) -> str
 
 def where(told: Sequence | None, axis: str | None) -> tuple[str, str] | None:
     """Where a value was: the name of the axis and the position. None where that says nothing."""
-    return (axis, figure(told[0])) if told and axis in ("step", "epoch") and told[0] is not None else None
+    if not told or told[0] is None or axis not in ("step", "epoch", "count"):
+        return None
+    return axis, f"{float(told[0]):,.8g}"
 
 
 def said(value: object) -> str:

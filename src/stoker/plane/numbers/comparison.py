@@ -21,9 +21,12 @@ def asked(command: Sequence[str], numbers: Numbers) -> dict[str, object]:
     return found
 
 
-def metrics(curves: Sequence[Curve], results: Mapping[str, float]) -> dict[str, dict]:
+def metrics(
+    curves: Sequence[Curve], results: Mapping[str, float], units: Mapping[str, str]
+) -> dict[str, dict]:
     """Name -> `{"last", "best", "better", "source", "axis", "unit", "count", "metric"}`. Best and last are
-    `[position, value]`; no best if it is not known whether small or large values are better."""
+    `[position, value]`; no best if it is not known whether small or large values are better.
+    units: of results."""
     found: dict[str, dict] = {}
     for curve in curves:
         if curve.name in found:
@@ -48,7 +51,7 @@ def metrics(curves: Sequence[Curve], results: Mapping[str, float]) -> dict[str, 
                 "better": words.better(name),
                 "source": "printed once",
                 "axis": None,
-                "unit": "",
+                "unit": units.get(name, ""),
                 "count": 1,
                 "metric": words.key(name)[1],
             }

@@ -107,7 +107,7 @@ class Overview:
 def _table(found: Numbers) -> dict:
     return {
         "now": last_values(found),
-        "metrics": comparison.metrics(found.curves, found.results),
+        "metrics": comparison.metrics(found.curves, found.results, found.units),
         "pictures": len(found.pictures),
     }
 
@@ -197,7 +197,7 @@ def row(run: Run, entry: dict, target: Target, numbers: Numbers) -> dict:
             for name in ("id", "name", "ref", "state", "reason", "tags", "note", "used_s", "command")
         },
         "parameters": comparison.asked(run.spec.command, numbers),
-        "metrics": comparison.metrics(numbers.curves, numbers.results),
+        "metrics": comparison.metrics(numbers.curves, numbers.results, numbers.units),
         "steps_s": training and training["steps_s"],
         "code": kept,
         "environment": _environment(here),

@@ -275,14 +275,14 @@ class Parser:
         found = [each for kind in self._kinds.values() for each in _of_kind(kind)]
         return _named(found)
 
-    def results(self) -> dict[str, float]:
-        """Values that were printed once, with their split: `Test accuracy: 91.2 %`."""
-        found: dict[str, float] = {}
+    def results(self) -> dict[str, tuple[float, str]]:
+        """Values that were printed once, with their split, and their units: `Test accuracy: 91.2 %`."""
+        found: dict[str, tuple[float, str]] = {}
         for kind in self._kinds.values():
             if len(kind.rows) == 1 and kind.form in ("text", "dict"):
                 for name, value in zip(kind.names, kind.rows[0], strict=True):
                     if name.split and words.metric(name.name) and name.split != "train":
-                        found[_whole_name(name)] = value
+                        found[_whole_name(name)] = value, name.unit
         return found
 
 

@@ -16,6 +16,7 @@ from stoker.plane.numbers.files import File
 from stoker.plane.numbers.printed import Parser
 
 NUMBERS = "numbers.jsonl"  # of the hooks, in an attempt's folder HOOKS
+PROCESSES = "processes.jsonl"  # in the same folder
 PIECE = 1 << 20
 LOG_MAX = 256 << 20  # bytes of one log; of a longer one only the rest is not read
 END = 16 << 10  # bytes at the end of a file that a list reads
@@ -34,6 +35,7 @@ class Numbers:
 
     curves: list[Curve] = field(default_factory=list)
     results: dict[str, float] = field(default_factory=dict)
+    units: dict[str, str] = field(default_factory=dict)  # of the results that were printed
     parameters: dict[str, dict] = field(default_factory=dict)  # source -> names and values
     notes: list[str] = field(default_factory=list)
     # with `path` in the run folder; of one step the later attempt's
@@ -130,7 +132,8 @@ class Reader:
                 text = self._text(name, group)
                 text.read(found.notes)
                 told.append(text.curves(source, known, made))
-                found.results |= text.results()
+                for result, (value, unit) in text.results().items():
+                    found.results[result], found.units[result] = value, unit
                 found.epoch = text.epoch() or found.epoch
             curves += join(told)
         return curves
@@ -143,8 +146,13 @@ class Reader:
             if made:
                 state = reading.read_json(self._folder / resume.STATE)
                 whole = made + resume.steps_before(state, number)
-                return whole if len(lines) >= STEPS_LINES else None
+                return whole if len(lines) >= STEPS_LINES or self._all_told(number, made) else None
         return None
+
+    def _all_told(self, number: int, made: int) -> bool:
+        """Whether the process that made these steps has ended by itself: its last line is the newest."""
+        path = self._at(number) / rundir.HOOKS / PROCESSES
+        return any(line.get("ended") == made for line in reading.read_lines(path, resume.LINES_READ))
 
     def _text(self, name: str, group: list[tuple[int, int | None]]) -> Text:
         key = (name, tuple(number for number, _ in group), tuple(upto for _, upto in group[:-1]))
@@ -224,7 +232,7 @@ class Text:
             found.append(curve)
         return found
 
-    def results(self) -> dict[str, float]:
+    def results(self) -> dict[str, tuple[float, str]]:
         return self._parser.results()
 
     def epoch(self) -> tuple[float, int | None] | None:

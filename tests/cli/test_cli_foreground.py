@@ -595,6 +595,33 @@ def test_the_same_command_again_in_a_script_is_a_new_run_and_says_so(ground: Gro
     assert len(ground.runs()) == runs
 
 
+@pytest.mark.parametrize("words", [(), ("--yes",), ("--stdin", "names.txt")])
+def test_a_run_that_lacked_input_is_not_retried_by_a_command_that_has_input(ground: Ground, words: tuple[str, ...]):
+    ground.script("train.py", "print('hello', input())\n")
+    (ground.work / "names.txt").write_text("Ann\n")
+    first = ground.detach("train.py")
+    ground.wait_state(first["id"], "failed")
+    term = ground.terminal("run", *words, "train.py")
+    if "--stdin" not in words:
+        term.send(b"Ann\n")
+    assert term.wait() == 0
+    assert f"starting a new run, because {first['name']} did not have the input of this command".encode() in term.seen
+    assert b"hello Ann" in term.seen and b"[Y/n]" not in term.seen
+    term.close()
+    assert len(ground.runs()) == 2
+
+
+def test_a_run_in_the_background_that_needs_no_input_is_retried_on_a_terminal(ground: Ground):
+    ground.script("train.py", "import os\nraise SystemExit(os.environ['STOKER_ATTEMPT'] == '1')\n")
+    ground.wait_state(ground.detach("train.py")["id"], "failed")
+    term = ground.terminal("run", "train.py")
+    term.expect(b"Retry in the same run? [Y/n]")
+    term.send(b"\r")
+    assert term.wait() == 0
+    term.close()
+    assert len(ground.runs()) == 1
+
+
 def test_start_and_follow_shows_only_the_new_attempt(ground: Ground):
     ground.script("train.py", "import os\nprint('attempt', os.environ['STOKER_ATTEMPT'])\nraise SystemExit(int(os.environ['STOKER_ATTEMPT']))\n")
     assert ground.stoker("run", "--name", "mine", "train.py").code == 1

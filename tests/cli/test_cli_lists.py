@@ -38,6 +38,8 @@ def test_ps_lists_what_was_asked_for_and_says_what_it_left_out(ground: Ground):
     assert names(ground, "-n", "1") == ["active", "old-2"]
     left_out = ground.stoker("ps", "--state", "failed").ok()
     assert left_out.err == "stoker: 2 more runs. All: stoker ps --all\n" and "old-1" in left_out.out and "active" not in left_out.out
+    assert ground.stoker("ps", "--state", "failed", "--all").ok().err == ""
+    assert ground.stoker("ps", "--grep", "nothing", "--all").ok().err == "stoker: no run matches\n"
     assert names(ground, "--grep", "EXIT 2") == ["old-2"]
     assert names(ground, "--since", "yesterday") == names(ground, "--since", "1d") == ["active", "old-2", "old-1", "old-0"]
     assert [run["name"] for run in ground.stoker("compare", "old-*", "--json").json()["runs"]] == ["old-2", "old-1", "old-0"]

@@ -81,6 +81,11 @@ def test_an_end_without_an_exception_is_told_by_its_last_words(ground: Ground, w
     assert ground.stoker("show", "b").ok().out.splitlines()[0].endswith(told)
 
 
+def test_show_prints_tabs_of_the_last_output_as_spaces(ground: Ground):
+    assert ground.stoker("run", "--name", "mine", "--", "sh", "-c", r"printf 'a\tb \007c\n'; exit 3").code == 3
+    assert "  last output  a b \\x07c\n" in ground.stoker("show", "mine").ok().out
+
+
 def test_a_mistyped_run_is_answered_with_what_was_meant(ground: Ground):
     ground.detach("--name", "baseline", "--", "true")
     missing = ground.stoker("logs", "base")
@@ -322,3 +327,12 @@ def test_completion_offers_the_runs(ground: Ground):
     ground.detach("--name", "baseline", "--", "true")
     env = {"_STOKER_COMPLETE": "bash_complete", "COMP_WORDS": "stoker show ba", "COMP_CWORD": "2"}
     assert ground.stoker(env=env).out.split() == ["plain,baseline"]
+
+
+@pytest.mark.parametrize("verb", ["run", "top", "doctor"])
+def test_completion_offers_the_machines_without_a_server(ground: Ground, verb: str):
+    ground.home.mkdir(mode=0o700)
+    (ground.home / "config.toml").write_text('[targets.big]\nhost = "big"\n[targets.small]\nhost = "small"\n')
+    env = {"_STOKER_COMPLETE": "bash_complete", "COMP_WORDS": f"stoker {verb} --on b", "COMP_CWORD": "3"}
+    assert ground.stoker(env=env).out.split() == ["plain,big"]
+    assert os.listdir(ground.home) == ["config.toml"]

@@ -337,6 +337,7 @@ def test_gc_says_what_old_runs_cost_and_asks(ground: Ground):
     assert ground.folder(run["id"]).exists()
     refused = ground.stoker("gc", "--older", "0s")
     assert "Traceback" not in refused.err
+    assert refused.err.endswith("hint: To delete: stoker gc --older 0s --yes   To look: stoker gc --older 0s --dry-run\n")
     assert ground.folder(run["id"]).exists(), "gc removed without an answer"
     ground.stoker("gc", "--older", "0s", "--yes").ok()
     assert not ground.folder(run["id"]).exists()

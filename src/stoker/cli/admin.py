@@ -18,7 +18,7 @@ from stoker.base.errors import InvalidSpec, ServerError, StokerError
 from stoker.base.units import format_duration, format_size
 from stoker.cli import output
 from stoker.cli.listing import needed_id, progress_words, short_command
-from stoker.cli.options import Duration, json_option, plane
+from stoker.cli.options import Duration, Machine, json_option, plane
 
 REFRESH_S = 2.0
 TOP_COLUMNS = (
@@ -40,18 +40,18 @@ TOP_COLUMNS = (
 @click.command("gc")
 @click.option(
     "--older",
-    type=Duration(zero=True),
     metavar="7d",
     help="Delete only runs that ended longer ago than this.  [default: 7d]",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 @json_option("Print the report as JSON.")
-def gc(older: float | None, dry_run: bool, yes: bool, as_json: bool) -> int:
+def gc(older: str | None, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Show the disk space that ended runs use, and delete these runs after a confirmation.
     Keeps active runs, and runs that `stoker keep --pin` protects."""
+    older_s = None if older is None else Duration(zero=True).convert(older, None, None)
     client = plane()
-    report = client.gc(True, older_s=older)
+    report = client.gc(True, older_s=older_s)
     if as_json and not (yes and not dry_run):
         output.print_json(report)
         return 0
@@ -62,12 +62,13 @@ def gc(older: float | None, dry_run: bool, yes: bool, as_json: bool) -> int:
         return 0
     if not yes:
         if not output.can_ask():
+            typed = output.command_line(["stoker", "gc", *(["--older", older] if older else [])])
             raise InvalidSpec("Nothing was deleted, because Stoker cannot ask without a terminal.",
-                              hint="To delete: stoker gc --yes   To look: stoker gc --dry-run")
+                              hint=f"To delete: {typed} --yes   To look: {typed} --dry-run")
         which = f"these {len(doomed)} runs" if len(doomed) > 1 else "this run"
         if not output.ask(f"Delete {which}?", default=False):
             return 1
-    done = client.gc(False, older_s=older)
+    done = client.gc(False, older_s=older_s)
     if as_json:
         output.print_json(done)
     else:
@@ -107,7 +108,8 @@ def _print_gc(report: dict) -> None:
 
 
 @click.command("top")
-@click.option("--on", "target", default="", metavar="NAME", help="Show the machine NAME and only its runs.")
+@click.option("--on", "target", type=Machine(), default="", metavar="NAME",
+              help="Show the machine NAME and only its runs.")
 @click.option("--once", is_flag=True, help="Print once and exit.")
 @json_option("Print once, as JSON.")
 def top(target: str, once: bool, as_json: bool) -> None:
@@ -240,13 +242,8 @@ def _top_row(run: dict) -> list[str]:
     "doctor", context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [--]"
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[COMMAND...]")
-@click.option(
-    "--on",
-    "target",
-    default="local",
-    metavar="NAME",
-    help="Check another machine before Stoker sends anything to it.",
-)
+@click.option("--on", "target", type=Machine(), default="local", metavar="NAME",
+              help="Check another machine before Stoker sends anything to it.")
 @json_option("Print the findings as a JSON list.")
 def doctor(command: tuple[str, ...], target: str, as_json: bool) -> int:
     """Check this machine, or check a command before it runs. Exit code 1 if something would fail."""

@@ -79,7 +79,7 @@ def ps(all_runs: bool, count: int | None, as_json: bool, **wanted: Any) -> None:
         return
     if found:
         _print(found, now)
-    _say_hidden(len(found), filtered)
+    _say_hidden(len(found), filtered, all_runs)
 
 
 def _known(*, everything: bool) -> list[dict]:
@@ -119,14 +119,16 @@ def _matches(run: dict, now: float, wanted: Mapping[str, Any]) -> bool:
     return not grep or grep.casefold() in text.casefold()
 
 
-def _say_hidden(shown: int, filtered: bool) -> None:
+def _say_hidden(shown: int, filtered: bool, all_runs: bool) -> None:
     """How many runs are not in the list, and how to see them."""
     hidden = sum(plane().info()["runs"].values()) - shown
     if not shown and hidden <= 0:
         output.say("no runs yet. Start one: stoker run train.py")
+    elif not shown and all_runs:
+        output.say("no run matches")
     elif not shown:
         output.say(f"no run matches. All runs ({hidden}): stoker ps --all")
-    elif hidden > 0 and (filtered or output.is_terminal(sys.stderr)):
+    elif hidden > 0 and not all_runs and (filtered or output.is_terminal(sys.stderr)):
         output.say(f"{hidden} more run{'' if hidden == 1 else 's'}. All: stoker ps --all")
 
 

@@ -190,6 +190,23 @@ class Ref(click.ParamType):
         ]
 
 
+class Machine(click.ParamType):
+    """The name of a machine. Completes to the machines of config.toml, without a server."""
+
+    name = "machine"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list:
+        from click.shell_completion import CompletionItem
+
+        from stoker.base.config import home, load_config
+
+        try:
+            machines = load_config(home()).targets
+        except StokerError:
+            return []
+        return [CompletionItem(name) for name in machines if name.startswith(incomplete)]
+
+
 def find(ref: str, *, active: bool = False) -> dict:
     """The run that `ref` means. If several runs have this name, the newest (`active`: the newest that has
     not ended); says so on stderr."""

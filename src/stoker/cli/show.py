@@ -248,7 +248,7 @@ def _evidence(evidence: dict) -> Iterator[tuple[str, str]]:
     if evidence.get("tail") and not exception:
         tail = evidence["tail"]
         lines = tail if isinstance(tail, list) else str(tail).splitlines()
-        yield "last output", "\n".join(output.shown(line) for line in lines[-8:])
+        yield "last output", "\n".join(output.shown(line.replace("\t", " ")) for line in lines[-8:])
 
 
 def _no_leftovers(key: str, value: Any) -> bool:

@@ -21,8 +21,20 @@ from stoker.base.rundir import HOOKS
 from stoker.base.spec import inheritance
 from stoker.base.state import EXIT_NOTHING_TRAINED, State
 from stoker.cli import output
-from stoker.cli.options import Duration, Gpus, Renamed, Signal, Size, Stall, Warn, find, json_option, plane
-from stoker.cli.run import launch, piped, rehearse, tuned
+from stoker.cli.options import (
+    Duration,
+    Gpus,
+    Machine,
+    Renamed,
+    Signal,
+    Size,
+    Stall,
+    Warn,
+    find,
+    json_option,
+    plane,
+)
+from stoker.cli.run import again, launch, piped, rehearse, tuned
 
 if TYPE_CHECKING:
     from stoker.client import Client
@@ -219,6 +231,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     "--target",
     "target",
     cls=Renamed,
+    type=Machine(),
     default="local",
     metavar="NAME",
     help="Machine to run on, from config.toml.",
@@ -264,13 +277,8 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
     limits = {} if o["time_s"] is None else {"time_s": o["time_s"]}
     if o["dry_run"]:
         return _preview(client, spec, limits, env, o)
-    asks = not o["name"] and o["rehearse"] is None
-    unfinished = (
-        [c for c in client.candidates(spec["folder"], spec["command"]) if not rehearse.is_one(client, c)]
-        if asks
-        else []
-    )
-    if unfinished and _continues(unfinished[0], o):
+    unfinished = [] if o["name"] or o["new"] or o["rehearse"] is not None else again.unfinished(client, spec)
+    if unfinished and again.continues(unfinished[0], o):
         before = unfinished[0]
         made = client.start(before["id"])
         output.say(f"continuing {output.shown(before['name'])}, attempt {next_attempt(made)}")
@@ -289,7 +297,7 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
             name = output.shown(made["name"])
             output.say(f"continuing {name}, attempt {next_attempt(made)}" if continued == "again"
                        else f"{name} is already running this command; no new run was started")
-        if unfinished and not o["new"] and not output.can_ask():
+        if unfinished and not output.can_ask():
             output.say(
                 f"an unfinished run of this command exists here: {output.shown(unfinished[0]['name'])}. "
                 f"To continue it instead: stoker start {output.type_ref(unfinished[0])}"
@@ -560,26 +568,6 @@ def _interrupts_deferred() -> Iterator[list[int]]:
         yield pressed
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _continues(unfinished: dict, o: Mapping[str, Any]) -> bool:
-    """Is the unfinished run of the same command to be continued? Asked on a terminal, yes by default."""
-    if o["new"]:
-        return False
-    if o["yes"]:
-        return True
-    if not output.can_ask():
-        return False
-    when = output.ago(unfinished.get("ended_at") or unfinished.get("created_at"))
-    state, reason = unfinished["state"], unfinished.get("reason")
-    why = (
-        f"exit {unfinished['exit_code']}"
-        if reason == "nonzero_exit"
-        else str(reason or state).replace("_", " ")
-    )
-    return output.ask(
-        f"{output.shown(unfinished['name'])} {state} ({why}) {when}. Retry in the same run?", default=True
-    )
 
 
 def next_attempt(made: dict) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -20,11 +21,11 @@ from server_help import kill, servers_of, until
 
 import stoker
 from stoker import client as client_module
-from stoker.base.config import Home
+from stoker.base.config import Home, private_folder
 from stoker.base.daemon import begin_ahead, server_command, server_environment
 from stoker.base.errors import Denied, InvalidSpec, ServerError, StateError
 from stoker.client import connect
-from stoker.server.process import Lock
+from stoker.server.process import Door, Lock
 
 CONNECT = "from stoker.client import connect; print(connect().info()['pid'])"
 
@@ -92,6 +93,36 @@ def test_the_door_is_private_whatever_the_umask(home: Home):
     subprocess.run([sys.executable, "-c", "import os; os.umask(0); " + CONNECT], check=True, timeout=30, capture_output=True)
     for path, mode in ((home.socket, 0o600), (home.server, 0o700), (home.path, 0o700), (home.lock, 0o600), (home.server_log, 0o600)):
         assert stat.S_IMODE(path.stat().st_mode) == mode, path
+
+
+def test_the_door_takes_no_rights_from_folders_that_other_threads_create(tmp_path: Path):
+    """A umask is of the whole process: a folder that was created beside the door had no way in."""
+    done, wrong = threading.Event(), []
+
+    def create():
+        for n in itertools.count():
+            folder = tmp_path / str(n)
+            folder.mkdir(mode=0o700)
+            if stat.S_IMODE(folder.stat().st_mode) != 0o700:
+                wrong.append(folder)
+            folder.rmdir()
+            if done.is_set():
+                break
+
+    beside = threading.Thread(target=create)
+    beside.start()
+    for n in range(300):
+        Door(tmp_path / f"{n}.sock").close()
+    done.set()
+    beside.join()
+    assert not wrong
+
+
+def test_a_private_folder_without_rights_for_its_owner_gets_them(tmp_path: Path):
+    folder = tmp_path / "sockets"
+    folder.mkdir()
+    folder.chmod(0o600)
+    assert stat.S_IMODE(private_folder(folder).stat().st_mode) == 0o700
 
 
 def test_it_keeps_nothing_of_whoever_started_it(home: Home, tmp_path: Path):

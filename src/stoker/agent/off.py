@@ -83,7 +83,7 @@ def off_now(root: str, body: dict) -> dict:
     if look.queues or look.staged:
         raise Problem("state", "runs are waiting to start on the machine")
     if not look.orders:
-        raise Problem("state", "the machine has no `off` command")
+        raise Problem("state", "no --off command is set for this machine")
     write_json(os.path.join(root, OFF, NOW), {"at": time.time()}, sync=True)
     return {"owed": look.owed}
 

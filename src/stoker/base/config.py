@@ -214,6 +214,8 @@ def private_folder(folder: Path) -> Path:
             f"Other users may have access to {folder}, so Stoker does not use the folder.",
             hint=f"Remove this folder (Stoker creates it again), or: chmod 700 {folder}",
         )
+    if stat.S_IMODE(seen.st_mode) != 0o700:
+        folder.chmod(0o700)  # it was created under a umask that takes rights from its owner
     return folder
 
 

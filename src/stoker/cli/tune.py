@@ -75,7 +75,7 @@ def tune(command: tuple[str, ...], **o: Any) -> int:
     if o["show"] and not command:
         return _show(None, o)
     if not command:
-        raise InvalidSpec("There is no command to tune.", hint="stoker tune train.py")
+        raise InvalidSpec("`stoker tune` needs a command.", hint="stoker tune train.py")
     env = run_env(os.environ, (), {})
     command = choose_python(command, {"target": "local", "cwd": None, "python": None}, env)
     read = trial.read(command, Path(_here()), env)

@@ -118,11 +118,9 @@ class Door:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         beside = path.with_name(path.name + "~")  # only the holder of the lock comes here
         beside.unlink(missing_ok=True)
-        before = os.umask(0o177)
-        try:
-            self.socket.bind(os.fspath(beside))
-        finally:
-            os.umask(before)
+        os.fchmod(self.socket.fileno(), 0o600)  # no umask: it would count for folders of other threads
+        self.socket.bind(os.fspath(beside))
+        beside.chmod(0o600)
         self.socket.listen(BACKLOG)
         self._seen = beside.stat()
         os.replace(beside, path)

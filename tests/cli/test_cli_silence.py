@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -71,49 +72,45 @@ def test_an_unknown_host_key_names_the_command_that_asks_about_it(ground: Ground
     assert "once, compare the key" in ground.show("x")["next"]
 
 
-@pytest.mark.real("sshd")
-def test_a_forced_stop_of_a_run_whose_machine_is_silent_comes_back(ground: Ground, short_tmp: Path):
-    sshd = Sshd(short_tmp / "sshd")
-    try:
-        far(ground, sshd)
-        ground.script("x.py", "import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
-        ground.stoker("run", "-d", "--target", "far", "x.py").ok()
-        until(lambda: ground.show("x")["state"] == "running", 60, "the run")
-        told = ground.show("x")["attempts_detail"][0]
-        sshd.halt()
-        stop = ground.stoker("stop", "--force", "x")
-        assert told["started_at"] and ground.show("x")["attempts_detail"][0]["started_at"] == told["started_at"], "what is known stays"
-        assert stop.code == 5 and "far cannot be reached since " in stop.err and "stoker wait x" in stop.err, stop.err
-        sshd.again()
-        ground.stoker("stop", "--force", "x").ok()
-        assert ground.show("x")["reason"] == "stopped_by_user"
-        ground.stoker("server", "stop").ok()
-        until(lambda: not ground.server_pids(), 20, "the end of the server")
-    finally:
-        sshd.close()
-
-
-@pytest.mark.real("sshd")
-def test_a_stop_of_a_run_whose_machine_is_silent_comes_back_and_is_carried_out_later(ground: Ground, short_tmp: Path):
+@pytest.fixture
+def running(ground: Ground, short_tmp: Path) -> Iterator[Sshd]:
+    """The sshd of the machine on which the run `x` trains; the test may halt it."""
     sshd = Sshd(short_tmp / "sshd")
     try:
         far(ground, sshd)
         ground.script("x.py", "import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
         ground.stoker("run", "-d", "--on", "far", "x.py").ok()
         until(lambda: ground.show("x")["state"] == "running", 60, "the run")
-        sshd.halt()
-        hasty = "import sys; from stoker.cli import runs; runs.UNREACHABLE_S = 1.0; from stoker.cli.main import main; sys.exit(main())"
-        stop = subprocess.run([sys.executable, "-c", hasty, "stop", "--grace", "1s", "x"], cwd=ground.work, env=ground.env,
-                              capture_output=True, text=True, timeout=60, check=False)
-        assert stop.returncode == 5, stop.stderr
-        assert "x is not stopped yet: far cannot be reached since " in stop.stderr and "stoker wait x" in stop.stderr, stop.stderr
-        sshd.again()
-        ground.stoker("wait", "x")
-        assert ground.show("x")["reason"] == "stopped_by_user"
+        yield sshd
         ground.stoker("server", "stop").ok()
         until(lambda: not ground.server_pids(), 20, "the end of the server")
     finally:
         sshd.close()
+
+
+@pytest.mark.real("sshd")
+def test_a_forced_stop_of_a_run_whose_machine_is_silent_comes_back(ground: Ground, running: Sshd):
+    told = ground.show("x")["attempts_detail"][0]
+    running.halt()
+    stop = ground.stoker("stop", "--force", "x")
+    assert told["started_at"] and ground.show("x")["attempts_detail"][0]["started_at"] == told["started_at"], "what is known stays"
+    assert stop.code == 5 and "far cannot be reached since " in stop.err and "stoker wait x" in stop.err, stop.err
+    running.again()
+    ground.stoker("stop", "--force", "x").ok()
+    assert ground.show("x")["reason"] == "stopped_by_user"
+
+
+@pytest.mark.real("sshd")
+def test_a_stop_of_a_run_whose_machine_is_silent_comes_back_and_is_carried_out_later(ground: Ground, running: Sshd):
+    running.halt()
+    hasty = "import sys; from stoker.cli import runs; runs.UNREACHABLE_S = 1.0; from stoker.cli.main import main; sys.exit(main())"
+    stop = subprocess.run([sys.executable, "-c", hasty, "stop", "--grace", "1s", "x"], cwd=ground.work, env=ground.env,
+                          capture_output=True, text=True, timeout=60, check=False)
+    assert stop.returncode == 5, stop.stderr
+    assert "x is not stopped yet: far cannot be reached since " in stop.stderr and "stoker wait x" in stop.stderr, stop.stderr
+    running.again()
+    ground.stoker("wait", "x")
+    assert ground.show("x")["reason"] == "stopped_by_user"
 
 
 def test_a_stop_that_takes_long_says_so(ground: Ground):

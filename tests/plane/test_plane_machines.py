@@ -14,6 +14,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -336,6 +337,21 @@ def test_a_log_that_cannot_be_followed_any_more_is_an_error_and_no_end(far, sshd
     sshd.again()
     assert far.final("far")["state"] == "done"
     assert b"".join(far.service.logs("far")).decode().splitlines() == COUNTED and COUNTED[:5] == seen.decode().splitlines()[:5]
+
+
+@pytest.mark.real("sshd")
+def test_who_waits_for_a_run_to_begin_waits_for_its_machine_too(far, sshd):
+    """The cable is out in the moment in which the log begins."""
+    far.submit(COUNTS, target="box", name="far")
+    pieces = far.service.logs("far", follow=True)
+    far.state("far", "running")
+    sshd.halt()
+    with ThreadPoolExecutor(1) as pool:
+        seen = pool.submit(b"".join, pieces)
+        with pytest.raises(TimeoutError):
+            seen.result(timeout=2)
+        sshd.again()
+        assert seen.result(timeout=60).decode().splitlines() == COUNTED
 
 
 @pytest.mark.real("sshd")

@@ -33,15 +33,18 @@ class Pieces:
     the source.
     The first `next` calls `find` with a function that tells whether `close` was called; `find` returns a
     function that opens the log at an offset. A stream that was cut is opened again at the same byte;
-    raises StokerError if this fails for GIVE_UP_S."""
+    raises StokerError if this fails for GIVE_UP_S. `patient`: so is one that could not be opened yet, for
+    a reader that waits for an attempt; without it, the first failure is raised at once."""
 
-    def __init__(self, find: Callable[[Callable[[], bool]], Callable[[int], LogStream] | None]) -> None:
+    def __init__(
+        self, find: Callable[[Callable[[], bool]], Callable[[int], LogStream] | None], patient: bool = False
+    ) -> None:
         self._find = find
         self._open: Callable[[int], LogStream] | None = None
         self._lock = threading.Lock()
         self._stream: LogStream | None = None
         self._closed = threading.Event()
-        self._begun = False  # it was open once
+        self._tries_again = patient  # or it was open once
         self._given = 0  # bytes
         self._since = 0.0  # when the stream was opened
         self._cut_at = 0.0  # since when it is cut, or cut again and again
@@ -50,10 +53,11 @@ class Pieces:
         return self
 
     def __next__(self) -> bytes:
-        if self._open is None and not self._closed.is_set():
-            self._open = self._find(self._closed.is_set)
-        while self._open is not None and not self._closed.is_set():
+        while not self._closed.is_set():
             try:
+                self._open = self._open or self._find(self._closed.is_set)
+                if self._open is None:
+                    break
                 stream = self._stream or self._begin(self._open)
                 data = _read(stream)
                 if data:
@@ -63,7 +67,7 @@ class Pieces:
                     break
                 self._wait(TargetError("The connection to the machine is cut repeatedly.", retry=True))
             except TargetError as e:
-                if not (e.retry and self._begun):
+                if not (e.retry and self._tries_again):
                     raise
                 self._wait(e)
         self.close()
@@ -72,7 +76,7 @@ class Pieces:
     def _begin(self, open_: Callable[[int], LogStream]) -> LogStream:
         """A stream from where the last one broke off. Raises TargetError."""
         stream = open_(self._given)
-        self._begun, self._since = True, time.monotonic()
+        self._tries_again, self._since = True, time.monotonic()
         with self._lock:
             self._stream = stream
         if self._closed.is_set():

@@ -482,7 +482,8 @@ class Service(Finding):
     ) -> Pieces:
         """Bytes of a log ("out", "err", "both" as one text): from `offset`, the last `tail` lines, or since a
         time (Unix seconds).
-        With `follow`, waits for the attempt to begin and ends with it. Another thread may call `close`.
+        With `follow`, waits for the attempt to begin, also while its machine cannot be reached, and ends with
+        it. Another thread may call `close`.
 
         Without `follow`, a run that has not begun raises StateError.
         """
@@ -519,7 +520,7 @@ class Service(Finding):
             return lambda given: log.open(begin + given, follow, end)
         if not follow:
             self._attempt(self._find(run_id), attempt, ask=True)
-        return Pieces(found)
+        return Pieces(found, patient=follow and not self._has_begun(run_id, attempt))
 
     def pull(self, ref: str, patterns: Sequence[str] = ()) -> Pulling:
         """Copy files that the run created or modified to this machine; all files without patterns. Another

@@ -1,8 +1,9 @@
 """Settings: what the tuner found to be faster, put into an unmodified script from outside.
 
-`install()` is all that the outside calls. sites.py: which loader is meant; loaders.py:
-its workers and what feeds it; roots.py: which module the script calls, and its optimizers; knobs.py:
-what can be turned in the computation; told.py: what was applied, what not and why.
+`install()` is all that the outside calls. sites.py: which loader is meant; loaders.py: its workers;
+feeds.py: what feeds it, whole batches (batched.py) or a cache (cache.py, its size: memory.py), after
+proof.py; roots.py: which module the script calls, and its optimizers; knobs.py: what can be turned in the
+computation; told.py: what was applied, what not and why.
 
 The settings, in a file (STOKER_SETTINGS, from the spec) or in order.json: `{"version": 1, "loaders": {ID:
 {"workers", "prefetch", "persistent", "pin", "feed": "batched" or "cache", "signature"}}, "threads",

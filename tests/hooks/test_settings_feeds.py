@@ -135,7 +135,7 @@ def test_what_can_be_read_at_once_is_proven_and_what_is_drawn_anew_is_not(vendor
     assert all(told["bad"].values()), told["bad"]
     kept = told["kept"]
     assert {name for name, why in kept.items() if why} == {"flipped", "own", "counts", "taken"}
-    assert "(random)" in kept["flipped"] and "its own" in kept["own"] and "seen" in kept["counts"]
+    assert "from Python's random" in kept["flipped"] and "data set's own generator" in kept["own"] and "seen" in kept["counts"]
     assert "pop" in kept["taken"] and "pop" in told["bad"]["taken"]
     assert told["about"] == "image files, with the pixels of a whole batch at once"
     assert told["drew"] == "" and told["own"] is True

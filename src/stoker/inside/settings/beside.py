@@ -37,12 +37,12 @@ def drew(before: tuple, after: tuple) -> str:
     if before[0] is not None and not bool((before[0] == after[0]).all()):
         return "torch"
     if before[1] != after[1]:
-        return "random"
+        return "Python's random"
     if before[2] is not None and after[2] is not None and not (
             before[2][2:] == after[2][2:] and bool((before[2][1] == after[2][1]).all())):
-        return "numpy"
+        return "NumPy"
     moved = any(a is b and str(one) != str(other) for (a, one), (b, other) in zip(before[3], after[3]))  # noqa: B905  # Python 3.9
-    return "a generator of its own" if moved else ""
+    return "the data set's own generator" if moved else ""
 
 
 @contextmanager

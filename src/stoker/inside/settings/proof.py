@@ -96,7 +96,7 @@ def own_doing(data: object, before: tuple, held: dict) -> str:
     """What reading a sample does besides, or ""."""
     drew = beside.drew(before, beside.states(data))
     if drew:
-        return f"samples are random each time ({drew})"
+        return f"reading a sample draws random numbers from {drew}"
     now = fingerprint.of(data)
     return (
         f"the data set changes while it is read ({fingerprint.difference(held, now)})" if now != held else ""

@@ -250,7 +250,7 @@ def _holder(thing, heap) -> str:
         name = leaves.name_of(type(other))
         if name not in ("builtins.list", "builtins.set"):
             return name
-    return "an object that Python does not show"
+    return "an unknown object"
 
 
 def strange(seen):

@@ -67,8 +67,8 @@ def first_line(ground: Ground, short: bool) -> list[Row]:
         return to_first_line([STOKER, "run", "--", *python])
     rows = []
     for name, ours, target, pairs in (
-        ("warm server", lambda: to_first_line([STOKER, "run", "--", *python]), 350.0, 5 if short else 31),
-        ("cold", cold, 2500.0, 1 if short else 15),
+        ("warm server", lambda: to_first_line([STOKER, "run", "--", *python]), 180.0, 5 if short else 31),
+        ("cold", cold, 800.0, 1 if short else 15),
     ):
         of_us, plain = abba(ours, lambda: to_first_line(python), pairs)
         value, low, high = (x * 1000 for x in difference(of_us, plain))

@@ -120,7 +120,7 @@ def test_captured_pictures_are_shown_by_name_and_step(ground: Ground, chromium):
     assert wide() == 100, "the one that is looked at stays"
     slider.press("End")
     assert wide() == 300
-    expect(page.locator(".shot output")).to_have_text("# 3")
+    expect(page.locator(".shot output")).to_have_text("picture 3")
 
     def told() -> list[dict]:
         return page.request.get(f"http://{reader.host}/runs/draws/pictures.json").json()["pictures"]

@@ -78,7 +78,8 @@ document.querySelectorAll(".charts[data-src]").forEach((box) => {
   function options(chart, width, log) {
     const style = getComputedStyle(document.documentElement);
     const text = style.getPropertyValue("--weak"), line = style.getPropertyValue("--line");
-    const lines = strokes(chart), unit = chart.curves[0].unit === "bytes" ? "bytes" : "";
+    const lines = strokes(chart), units = new Set(chart.curves.map((curve) => curve.unit));
+    const unit = units.size === 1 ? chart.curves[0].unit : "";
     const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "12px system-ui, sans-serif" };
     const whole = chart.curves.every((curve) => curve.points.every((point) => Number.isInteger(point[0])));
     const few = !chart.time && chart.curves[0].points.length < 60;

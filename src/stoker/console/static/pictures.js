@@ -35,7 +35,7 @@
   function show(shot) {
     const [step, path] = shot.told.steps[Number(shot.slider.value)];
     const address = `${section.dataset.src}?path=${encodeURIComponent(path)}`;
-    const said = `${shot.told.axis === "step" ? section.dataset.step : "#"} ${figure(step)}`;
+    const said = `${section.dataset[shot.told.axis === "step" ? "step" : "order"]} ${figure(step)}`;
     shot.shown.textContent = said;
     shot.slider.setAttribute("aria-valuetext", said);
     if (shot.link.getAttribute("href") === address) return;

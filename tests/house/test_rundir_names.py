@@ -23,7 +23,7 @@ def constants(tree: ast.Module) -> dict[str, str]:
 
 
 NAMES = {k: v for k, v in vars(rundir).items() if k.isupper() and isinstance(v, str)}
-NOT_OF_THE_AGENT = {"OUTPUTS", "PULLED", "PARTIAL", "CHECKPOINTS", "METRICS", "STEPS", "CODE", "COPY_LIST", "ENGINE", "INDEX"}  # written and read by others
+NOT_OF_THE_AGENT = {"OUTPUTS", "PULLED", "PARTIAL", "CHECKPOINTS", "METRICS", "STEPS", "CODE", "COMMIT", "DIFF", "COPY_LIST", "ENGINE", "INDEX"}  # written and read by others
 
 
 def test_the_agent_names_the_files_as_we_do():

@@ -296,6 +296,23 @@ def test_a_machine_that_is_silent_tells_nothing_of_files(far, sshd):
 
 
 @pytest.mark.real("sshd")
+def test_the_code_of_a_run_is_shown_while_its_machine_is_off(far, sshd):
+    work = Path(far.root, "w")
+    for words in (["init", "-q"], ["-c", "user.name=u", "-c", "user.email=u@x", "commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run(["git", *words], cwd=work, check=True)
+    for name, text in (("one", "print(1)\n"), ("two", "print(2)\n")):
+        (work / "train.py").write_text(text)
+        far.service.submit({"command": ["train.py"], "folder": str(work), "target": "box", "name": name}, {}, {"PATH": os.environ["PATH"]}, None)
+        far.final(name)
+    far.service.wait("two", 30, outputs=True)
+    sshd.halt()
+    told = far.service.recorded("two", "code")
+    assert len(told["code"]["commit"]) == 40 and "+print(2)" in told["diff"]
+    assert "print(1)" in str(far.service.compare(["one", "two"], code=True)["code_diff"])
+    sshd.again()
+
+
+@pytest.mark.real("sshd")
 def test_only_named_variables_travel(far):
     spec = {"command": ["python3", "-c", "import os; print(sorted(os.environ))"], "folder": str(far.root / "w"), "target": "box", "name": "far",
             "env_names": ["NAMED", "UNSET"]}

@@ -21,6 +21,8 @@ PULLED, PARTIAL = "pulled.jsonl", "partial"  # there too: what has come home, an
 CHECKPOINTS = "checkpoints"
 ATTEMPTS = "attempts"
 MANIFEST = "manifest.json"  # in CODE: the files that there were when the run began
+COMMIT = "commit.json"  # in CODE
+DIFF = "diff.patch"  # in CODE, bytes
 COPY_LIST = "copy.list"  # in code/, until the frozen copy is on the disk here; it is not sent
 CODE = "code"  # manifest.json, commit.json, diff.patch: what the code was when the run began
 # a link to the hooks that this run began with; in an attempt's folder what hooked processes say of themselves

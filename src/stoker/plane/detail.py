@@ -33,7 +33,7 @@ def questions(run: Run, target: Target, beside: list[tuple[str, str, float, floa
     last = f"{rundir.ATTEMPTS}/{begun(run)}"
     names = [f"{rundir.ATTEMPTS}/{n}/{name}" for n in _shown(run) for name in (rundir.EXIT, rundir.AGENT)]
     names += [
-        f"{rundir.CODE}/commit.json",
+        f"{rundir.CODE}/{rundir.COMMIT}",
         resume.STATE,
         resume.AUDITS,
         f"{last}/{rundir.HOOKS}/{REHEARSAL}",
@@ -95,7 +95,7 @@ def detail(
         "telemetry": seen.telemetry if seen else None,
         "attempts_detail": attempts,
         "files": files,
-        "code": folder.json(f"{rundir.CODE}/commit.json"),
+        "code": folder.json(f"{rundir.CODE}/{rundir.COMMIT}"),
         "usage": _usage(folder),
         "waits_for_input": bool(seen.waits_for_input) if seen and not run.state.final else False,
         "interpreter": _interpreter(run),

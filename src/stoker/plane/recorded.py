@@ -83,12 +83,13 @@ def _largest(records: Sequence[dict], name: str) -> float | None:
 
 def code(run: Run, target: Target) -> dict:
     """The recorded commit and changes of the run; bytes of the diff that are not UTF-8 are replaced."""
-    commit = f"{rundir.CODE}/commit.json"
-    told = RunFolder.look(target.backend, run.id, [whole(commit)], None).json(commit)
+    commit = f"{rundir.CODE}/{rundir.COMMIT}"
+    reader = target.code_reader(run.id)
+    told = RunFolder.look(reader, run.id, [whole(commit)], None).json(commit)
     with tempfile.TemporaryDirectory(prefix="stoker-") as folder:
-        copy = Path(folder) / "diff.patch"
+        copy = Path(folder) / rundir.DIFF
         try:
-            target.backend.fetch(run.id, f"{rundir.CODE}/diff.patch", copy, DIFF_MAX)
+            reader.fetch(run.id, f"{rundir.CODE}/{rundir.DIFF}", copy, DIFF_MAX)
             diff = copy.read_bytes().decode("utf-8", "replace")
         except (StokerError, OSError):
             diff = ""

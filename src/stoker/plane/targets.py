@@ -75,21 +75,31 @@ class Target:
         return f"{self.root}/runs/{run_id}"
 
     def stage(self, run_id: str, folder: Path, tell: Progress = silent) -> None:
-        """Send the spooled run folder to the machine. Records the sent files first, because files that
-        come back may replace them."""
-        listed = folder / rundir.CODE / rundir.MANIFEST
-        if not self.here and listed.is_file():
-            self._record(run_id).mkdir(mode=0o700, parents=True, exist_ok=True)
-            rundir.write_whole(self._record(run_id) / rundir.MANIFEST, listed.read_bytes(), 0o600)
+        """Send the spooled run folder to the machine. Keeps the record of its code here first, because files
+        that come back may replace sent files, and because the code is shown while the machine is off."""
+        if not self.here:
+            self._keep_code(run_id, folder / rundir.CODE)
         self.backend.stage(run_id, folder, tell)
+
+    def _keep_code(self, run_id: str, sent: Path) -> None:
+        kept = self.kept / run_id / rundir.CODE
+        for name in (rundir.MANIFEST, rundir.DIFF, rundir.COMMIT):  # code_reader looks for the last
+            if (sent / name).is_file():
+                kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+                rundir.write_whole(kept / name, (sent / name).read_bytes(), 0o600)
+
+    def code_reader(self, run_id: str) -> Backend:
+        """Where to read the record of the run's code: on this machine, if `stage` has kept it."""
+        kept = (self.kept / run_id / rundir.CODE / rundir.COMMIT).is_file()
+        return self.archive if self.archive is not None and kept else self.backend
 
     def sent(self, run_id: str) -> dict[str, dict]:
         """The files of the run's copy at its start: path -> `{"path", "size", "mtime_ns", "sha256"?}`."""
-        body = rundir.read_json(self._record(run_id) / rundir.MANIFEST) or {}
-        return {each["path"]: each for each in body.get("files") or () if each and each.get("path")}
-
-    def _record(self, run_id: str) -> Path:
-        return Path(self.run_folder(run_id)) / rundir.CODE if self.here else self.kept / run_id
+        folder = Path(self.run_folder(run_id)) if self.here else self.kept / run_id
+        body = rundir.read_json(folder / rundir.CODE / rundir.MANIFEST)
+        if body is None and not self.here:
+            body = rundir.read_json(folder / rundir.MANIFEST)  # as version 0.1.0 kept it
+        return {each["path"]: each for each in (body or {}).get("files") or () if each and each.get("path")}
 
     def keep_logs(self, run_id: str, limit: int | None = None) -> None:
         """Copy the logs and records of the attempts to this machine, and how they resumed, which joins the

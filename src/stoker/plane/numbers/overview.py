@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from stoker.backends.base import Backend
 from stoker.base import reading, rundir
 from stoker.base.errors import InvalidSpec, NotFound, StokerError, TargetError
 from stoker.base.near import near
@@ -17,11 +18,10 @@ from stoker.plane import detail, resume, steps
 from stoker.plane.numbers import code, comparison, words
 from stoker.plane.numbers.curves import Curve, told
 from stoker.plane.numbers.held import FILES, Readers
-from stoker.plane.numbers.reader import NUMBERS, Numbers, Reader, chosen, latest, size
+from stoker.plane.numbers.reader import NUMBERS, PROCESSES, Numbers, Reader, chosen, latest, size
 from stoker.plane.present import begun
 from stoker.plane.record import Run
 from stoker.plane.run_folder import RunFolder, whole
-from stoker.plane.staging import code_record
 from stoker.plane.targets import Target
 
 POINTS = 10_000  # of one curve, if not asked otherwise
@@ -186,8 +186,8 @@ def _told(curve: Curve, points: int) -> dict:
 
 def row(run: Run, entry: dict, target: Target, numbers: Numbers) -> dict:
     """The data of one run that a comparison needs."""
-    commit = f"{rundir.CODE}/commit.json"
-    kept = RunFolder.look(target.backend, run.id, [whole(commit)], None).json(commit)
+    commit = f"{rundir.CODE}/{rundir.COMMIT}"
+    kept = RunFolder.look(target.code_reader(run.id), run.id, [whole(commit)], None).json(commit)
     folder = target.local_folder(run.id, begun(run))
     here = folder / rundir.ATTEMPTS / str(begun(run)) if folder is not None and begun(run) else None
     training = steps.summary(steps.read(here)) if here is not None and run.spec.hooks else None
@@ -208,20 +208,22 @@ def row(run: Run, entry: dict, target: Target, numbers: Numbers) -> dict:
 def _recorded(run: Run, target: Target) -> code.Recorded:
     """What the run's record says of its code.
     A copy on another machine is asked for the files that differ."""
-    def read(name: str) -> bytes | None:
+    def read(name: str, reader: Backend) -> bytes | None:
         with tempfile.TemporaryDirectory(prefix="stoker-") as folder:
             try:
-                target.backend.fetch(run.id, name, Path(folder) / "file", CODE_MAX)
+                reader.fetch(run.id, name, Path(folder) / "file", CODE_MAX)
                 return (Path(folder) / "file").read_bytes()
             except (StokerError, OSError):
                 return None
 
     manifest, commit, diff = (
-        read(f"{rundir.CODE}/{name}") for name in (code_record.MANIFEST, code_record.COMMIT, code_record.DIFF)
+        read(f"{rundir.CODE}/{name}", target.code_reader(run.id))
+        for name in (rundir.MANIFEST, rundir.COMMIT, rundir.DIFF)
     )
-    return code.Recorded(
-        manifest, commit, diff, lambda path: read(f"{rundir.WORK}/{path}") if run.spec.copy else None
-    )
+
+    def of_copy(path: str) -> bytes | None:
+        return read(f"{rundir.WORK}/{path}", target.backend) if run.spec.copy else None
+    return code.Recorded(manifest, commit, diff, of_copy)
 
 
 def _environment(attempt: Path | None) -> dict[str, str]:
@@ -256,6 +258,8 @@ def fetched(run: Run, target: Target, attempts: Sequence[int]) -> Iterator[tuple
                     rundir.OUT,
                     rundir.ERR,
                     rundir.TELEMETRY,
+                    rundir.STEPS,
+                    f"{rundir.HOOKS}/{PROCESSES}",
                 )
             ),
         ]:

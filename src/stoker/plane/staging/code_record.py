@@ -13,13 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stoker.base import reading
+from stoker.base import reading, rundir
 from stoker.base.config import home
 from stoker.base.units import iso
 from stoker.plane.staging import git_folder
 from stoker.plane.staging.frozen_copy import FrozenInfo
 
-MANIFEST, COMMIT, DIFF = "manifest.json", "commit.json", "diff.patch"
 MAX_FILES = 20_000
 MAX_IN_FOLDER = 2_000  # a folder with more is data; the rest of it is not listed
 RECORD_TIME_S = 0.5  # a run that starts at once waits for this; only git may take it all
@@ -76,9 +75,9 @@ def record_code(
     code_dir.mkdir(parents=True, exist_ok=True)
     # Not fsynced: nobody reads it before the run folder takes its place, and a record is not worth three
     # waits for the disk at each run.
-    (code_dir / MANIFEST).write_text(json.dumps(manifest) + "\n", "ascii")
-    (code_dir / DIFF).write_bytes(diff)
-    (code_dir / COMMIT).write_text(json.dumps(summary) + "\n", "ascii")
+    (code_dir / rundir.MANIFEST).write_text(json.dumps(manifest) + "\n", "ascii")
+    (code_dir / rundir.DIFF).write_bytes(diff)
+    (code_dir / rundir.COMMIT).write_text(json.dumps(summary) + "\n", "ascii")
     return summary
 
 

@@ -92,8 +92,8 @@ def engine_page() -> str:
     """docs/reference/engine-reference.md: arguments and verbs of Engine, from their docstrings, read without
     importing torch."""
     head = (
-        "Written from the docstrings of `stoker.Engine` by `make docs`. "
-        "[The engine](../how-to/engine.md) says how to use it."
+        "`make docs` writes this page from the docstrings of `stoker.Engine`. "
+        "[The engine](../how-to/engine.md) says how to use the engine."
     )
     lines = ["# Engine reference", "", head, ""]
     for name, kind in (("config", "Config"), ("engine", "Engine")):

@@ -34,22 +34,26 @@ class Every:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The arguments of `Engine`, all by keyword: `stoker.Engine(folder="runs/first", seed=1)`.
+    """All arguments of `Engine` are keyword arguments: `stoker.Engine(folder="runs/first", seed=1)`.
 
-    folder: folder for checkpoints. Default: the run's folder, or a folder in runs/ named after the script
-        and its arguments.
-    seed: random seed for sample order, augmentation and dropout.
-    precision: "fp32", "tf32", "bf16", "fp16", or "auto" (the hardware decides at the first start).
-    accumulate: micro-batches per rank that make one optimizer step.
-    clip: maximum norm of all gradients of one update, or None.
-    save: time between two saves: "30s", "5min", "200step", "1ep".
-    keep_last: number of newest checkpoints to keep, in addition to the best.
-    nan: action for a loss or gradient that is not finite. "stop" raises an error. "skip" skips the step.
-        "back" also restores models, optimizers and schedulers from the last checkpoint, and continues with
-        the next batch.
-    device: "cpu", "cuda", "cuda:1"; by default a GPU if there is one.
-    log: where metrics go in addition to metrics.jsonl: "tensorboard" (the folder tensorboard/ beside the
-        checkpoints), "wandb" (offline without an API key), a list of both, or None.
+    folder: the folder for checkpoints. If `stoker run` started the script, the default is checkpoints/ in
+        the run folder. Otherwise, the default is a folder in runs/ whose name contains the script's name and
+        a hash of the script's arguments.
+    seed: the random seed for sample order, augmentation and dropout.
+    precision: "fp32", "tf32", "bf16", "fp16" or "auto". With "auto", the Engine chooses the precision at the
+        first start, according to the hardware.
+    accumulate: the number of micro-batches per rank in one optimizer step.
+    clip: the maximum norm of all gradients of one update. With None, the Engine does not clip gradients.
+    save: the time or the number of steps or epochs between two saves: "30s", "5min", "200step", "1ep".
+    keep_last: the number of newest checkpoints that the Engine keeps. The Engine also keeps the checkpoint
+        with the best score.
+    nan: what the Engine does if a loss or a gradient is not finite. "stop" raises an error. "skip" skips the
+        optimizer step. "back" skips the step, and restores models, optimizers and schedulers from the last
+        checkpoint. Then the training continues with the next batch.
+    device: "cpu", "cuda" or "cuda:1". By default, the Engine uses a GPU if the machine has a GPU.
+    log: where the Engine writes metrics in addition to metrics.jsonl: "tensorboard", "wandb", a list of both,
+        or None. For "tensorboard", the Engine writes to the folder tensorboard/ next to the checkpoints. For
+        "wandb" without an API key, W&B works offline.
     """
 
     folder: str | None = None

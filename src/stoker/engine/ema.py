@@ -14,19 +14,20 @@ from stoker.engine.errors import InvalidSpec
 
 class EMA:
     """Averaged weights of a model. Pass the EMA to `engine.setup`, and call `update` after each optimizer
-    step. A Trainer does both.
+    step. If you use a Trainer, the Trainer makes these two calls.
 
         ema = stoker.EMA(model, decay=0.999)
         with ema.applied():      # here, the model computes with the averages
             ...
 
-    The decay of update n is at most (1 + n) / (10 + n), as in TensorFlow's ExponentialMovingAverage, so that
-    the first averages change quickly.
-    Parameters and floating-point buffers are averaged; other buffers are copied.
+    The decay of update n is at most (1 + n) / (10 + n), so that the first averages change quickly.
+    TensorFlow's ExponentialMovingAverage uses the same limit.
+    The EMA averages parameters and floating-point buffers. It copies other buffers.
     """
 
     def __init__(self, model: nn.Module, decay: float = 0.999) -> None:
-        """decay: the share that the average keeps at each update, at least 0 and below 1.
+        """decay: the weight of the old average in each update. The weight of the current value is 1 - decay.
+            The decay is at least 0 and below 1.
         Raises InvalidSpec for another value."""
         if not 0 <= decay < 1:
             raise InvalidSpec(f"EMA(decay={decay!r}): decay must be at least 0 and below 1.")
@@ -52,9 +53,10 @@ class EMA:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Inside the `with` block, the model holds the averages; after the block, its own weights again.
+        """Inside the `with` block, the model has the averaged weights. After the block, the model has its own
+        weights again.
 
-        Before the first update, nothing changes."""
+        Before the first update, there are no averages, and the model keeps its own weights."""
         current = self._current()
         own = {name: current[name].clone() for name in self._averages}
         self._put(self._averages)
@@ -70,12 +72,12 @@ class EMA:
             current[name].copy_(value)
 
     def state_dict(self) -> dict:
-        """The number of updates and the averages by name."""
+        """Return the number of updates, and the averages by name."""
         return {"updates": self.updates, "averages": dict(self._averages)}
 
     def load_state_dict(self, state: dict) -> None:
         """Restore what `state_dict` returned.
-        Raises InvalidSpec if the names or shapes differ from the model's."""
+        Raises InvalidSpec if a name or a shape in the averages differs from the model."""
         current = self._current()
         strangers = [
             name

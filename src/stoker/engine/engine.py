@@ -33,7 +33,7 @@ OUTSIDE = "Call these methods inside `for batch in engine.batches(loader)`."
 
 
 class Engine:
-    """Runs a training and saves it. Arguments, all by keyword: see `stoker.engine.config.Config`.
+    """Runs a training and saves it. `stoker.engine.config.Config` describes the keyword arguments.
 
     Raises InvalidSpec (bad arguments), StateError (the folder is in use,
     or its checkpoint belongs to a different training).
@@ -44,19 +44,20 @@ class Engine:
 
     @property
     def device(self) -> torch.device:
-        """The device of this rank."""
+        """The device on which this rank trains."""
         return self._core.device
 
     @property
     def steps(self) -> int:
-        """Optimizer steps so far, over all starts of the run.
+        """The number of optimizer steps so far, over all starts of the run.
 
-        With several optimizers: the number of micro-batches in which at least one optimizer stepped."""
+        With several optimizers, this is the number of micro-batches in which at least one optimizer made a
+        step."""
         return self._core.steps
 
     @property
     def rank(self) -> int:
-        """The number of this process, from 0."""
+        """The rank of this process. The first rank is 0."""
         return self._core.world.rank
 
     @property
@@ -67,11 +68,12 @@ class Engine:
     def setup(self, *things: object, compile: bool = False) -> Any:  # one object, or a tuple
         """Move models to the device, register all objects, and restore them when the run resumes.
 
-        things: models, optimizers, schedulers, DataLoaders, anything with state_dict and load_state_dict,
-            in any order.
-        compile: compile the models in place.
-        Returns the same objects in the same order (a single object without a tuple).
-        Raises InvalidSpec for other types, StateError if the checkpoint has different objects.
+        things: models, optimizers, schedulers, DataLoaders, and other objects with state_dict and
+            load_state_dict, in any order.
+        compile: True compiles the models in place.
+        Returns the same objects as a tuple, in the same order. For a single object, returns the object.
+        Raises InvalidSpec for an object of another type.
+        Raises StateError if the checkpoint contains different objects.
         """
         core = self._core
         models = [thing for thing in things if isinstance(thing, nn.Module)]
@@ -85,10 +87,10 @@ class Engine:
         return things[0] if len(things) == 1 else things
 
     def epochs(self, count: int, name: str | None = None) -> Epochs:
-        """Iterate over epochs: `for epoch in engine.epochs(14)` yields 0 to 13, beginning with the epoch that
-        the run has reached.
+        """Iterate over epochs. `for epoch in engine.epochs(14)` yields the numbers 0 to 13. A resumed run
+        begins with the epoch that the run has reached.
 
-        name: name of the loop in checkpoints; by default its number in the script.
+        name: the name of this loop in checkpoints. The default is the number of the loop in the script.
         Raises InvalidSpec for a negative count.
         """
         if not isinstance(count, int) or count < 0:
@@ -98,25 +100,27 @@ class Engine:
         return Epochs(self._core, count, name)
 
     def batches(self, source: Iterable) -> Batches:
-        """Iterate over micro-batches of this rank, on the device, from the position of the run:
-        `for batch in engine.batches(loader)`.
+        """Iterate over the micro-batches of this rank: `for batch in engine.batches(loader)`. The Engine
+        moves each batch to the device.
 
-        source: a DataLoader, a list of batches, or any iterable of batches.
-        The seed and the epoch determine the sample order.
-        The position of a sample in the epoch determines its random values.
-        Inside `engine.eval`, every sample appears exactly once over all ranks.
-        A resumed epoch begins at the saved position, where `enumerate` counts from 0 again.
-        To count steps, use `engine.steps`.
+        source: a DataLoader, a list of batches, or another iterable of batches.
+        The seed and the epoch determine the order of the samples.
+        The position of a sample in the epoch determines the random values of the sample.
+        Inside `engine.eval`, each sample goes to exactly one rank.
+        A resumed epoch begins at the saved position. In this epoch, `enumerate` starts from 0 at the saved
+        position, so use `engine.steps` to count steps.
         """
         return Batches(self._core, self._core.objects.feeds.get(id(source)) or data.feed(source))
 
     def step(self, loss: torch.Tensor, weight: float | None = None) -> bool:
-        """Run backward; at the end of an accumulation, also step all optimizers.
-        Returns True if the optimizers stepped.
+        """Run backward for one micro-batch. After the last micro-batch of an optimizer step, also call `step`
+        of all optimizers.
+        Returns True if the optimizers made a step.
 
-        loss: a scalar, the mean over the micro-batch; with `weight`, the sum over `weight` units, for
-            example tokens.
-        Each micro-batch counts by its size or weight, so the step equals the step of one large batch.
+        loss: a scalar: the mean loss over the micro-batch. With `weight`, the sum of the loss.
+        weight: the number of units in this sum, for example of tokens.
+        The Engine weights each micro-batch by its size or by `weight`. So an optimizer step over several
+        micro-batches has the same result as a step over one large batch.
         Raises StateError if the loss is not finite.
         """
         optimizers = self._core.objects.optimizers
@@ -130,14 +134,15 @@ class Engine:
         weight: float | None = None,
         retain_graph: bool = False,
     ) -> None:
-        """Add the gradients of `loss`, as `step` does.
-        With `optimizers`, only for the parameters of these optimizers (for GANs)."""
+        """Run backward for one micro-batch, without a step of the optimizers.
+        With `optimizers`, compute gradients only for the parameters of these optimizers (for GANs)."""
         into = list(optimizers) or self._core.objects.optimizers
         self._core.gradients.add(loss, into, self._micro(), weight, only=bool(optimizers), again=retain_graph)
 
     def update(self, *optimizers: Optimizer) -> bool:
-        """At the end of an accumulation, step these optimizers and clear their gradients.
-        Default: all optimizers. Returns True if the optimizers stepped."""
+        """After the last micro-batch of an optimizer step, call `step` of these optimizers and clear their
+        gradients. Without arguments, do this for all optimizers. Returns True if the optimizers made a
+        step."""
         return self._update(list(optimizers) or self._core.objects.optimizers)
 
     def _micro(self) -> data.Micro:
@@ -153,17 +158,18 @@ class Engine:
         return True
 
     def log(self, **values: object) -> None:
-        """Write metrics to metrics.jsonl, with step and epoch. Never waits for a GPU.
-        Only the values of rank 0 are written."""
+        """Write metrics to metrics.jsonl, with the step and the epoch. This call never waits for a GPU.
+        Only rank 0 writes its values."""
         if self._core.metrics is not None and not self._core.resuming:
             self._core.metrics.add(self._core.steps, self._core.epoch, values)
 
     @contextmanager
     def eval(self, *models: nn.Module) -> Iterator[None]:
-        """Evaluate inside `with engine.eval(model):`, in evaluation mode and without gradients.
-        Default: all models.
+        """Evaluate models inside `with engine.eval(model):`. Inside this block, the models are in evaluation
+        mode, and torch computes no gradients.
+        Without arguments, this applies to all models.
 
-        Random numbers drawn inside do not change the random numbers outside.
+        Random numbers that the script draws inside the block do not change later random numbers.
         """
         began, before = perf_counter(), self._core.spent.total()
         modules = [m for model in models or self._core.objects.models for m in model.modules()]
@@ -181,8 +187,8 @@ class Engine:
             self._core.spent.evaluation += perf_counter() - began - (self._core.spent.total() - before)
 
     def average(self, value: float | torch.Tensor, weight: float = 1.0) -> float:
-        """Return the mean of `value` over all ranks, weighted by `weight` (a number of samples).
-        Call on every rank, after a loop."""
+        """Return the mean of `value` over all ranks. `weight` is the weight of this rank, such as the number
+        of its samples. Call this method on every rank, after a loop."""
         if self._core.world.size > 1 and self._core.evaluating and self._core.inside_batches():
             raise InvalidSpec(
                 (
@@ -195,27 +201,29 @@ class Engine:
         return total / weights if weights else float("nan")
 
     def save(self, score: float | None = None) -> None:
-        """Save a checkpoint soon: at the next batch after an optimizer step, or at the next epoch.
+        """Request a checkpoint. The Engine saves at the next batch after an optimizer step, or at the next
+        epoch.
 
-        score: larger is better. The engine keeps the checkpoint with the best score in addition to the
-            newest checkpoint; `export(best=True)` reads the best checkpoint.
+        score: a number for how good the model is. A larger score is better. The Engine keeps the checkpoint
+            with the best score in addition to the newest checkpoints. `export(best=True)` reads this
+            checkpoint.
         """
         if not self._core.resuming:
             self._core.keeper.want(None if score is None else float(score))
 
     def keep(self, **values: object) -> Any:  # one value, or a tuple
         """Add values to the checkpoints: `best = engine.keep(best=max(best, accuracy))`.
-        Returns the value; for several values, a tuple.
+        Returns the value. For several values, returns a tuple.
 
-        Lists, dicts, sets, tensors, arrays and objects with state_dict are restored in place.
-        For numbers and text, `keep` returns the saved value until a
-        resumed run has reached its saved position.
+        A resumed run restores lists, dicts, sets, tensors, arrays and objects with state_dict in place.
+        For a number or a text, `keep` returns the saved value until the resumed run has reached its saved
+        position.
         """
         found = tuple(self._core.kept_value(name, value) for name, value in values.items())
         return found[0] if len(found) == 1 else found
 
     def print(self, *values: object, **options: object) -> None:
-        """Print on rank 0 only. Prints nothing until a resumed run has reached its saved position."""
+        """Print on rank 0 only. A resumed run prints nothing until it has reached its saved position."""
         if self._core.world.rank == 0 and not self._core.resuming:
             self._core.progress.clear()
             how: dict[str, Any] = {"flush": True, **options}
@@ -226,11 +234,13 @@ class Engine:
         self._core.world.barrier()
 
     def export(self, path: str | Path, model: nn.Module | None = None, best: bool = False) -> Path:
-        """Write a model's weights as a safetensors file, atomically, on rank 0. Returns the path.
+        """Write a model's weights to a safetensors file. Only rank 0 writes. The write is atomic. Returns the
+        path.
 
-        model: the model to write; by default the first one given to setup.
-        best: write the weights of the checkpoint with the best score instead of the current weights.
-        Raises StateError if no checkpoint has a score, InvalidSpec for a model that was not passed to setup.
+        model: the model whose weights are written. The default is the first model that was passed to setup.
+        best: True writes the weights of the checkpoint with the best score, instead of the current weights.
+        Raises StateError for `best=True` if no checkpoint has a score.
+        Raises InvalidSpec for a model that was not passed to setup.
         """
         return self._core.write_weights(
             Path(path), model if model is not None else self._core.objects.models[0], best

@@ -44,18 +44,19 @@ def save_checkpoint(
     safe_replacement: bool = True,
     **more: object,
 ) -> None:
-    """Save these objects, and the random states of torch, random and numpy.
-    If this fails, the previous checkpoint is unchanged.
+    """Save a checkpoint with these objects, and with the random states of torch, random and numpy.
+    If saving fails, the previous checkpoint does not change.
 
-    path: a folder.
+    path: the folder for checkpoints.
     epoch: the number of the epoch that has just ended.
     modules: one module, or a list of modules.
     optimizers: one optimizer, or a list of optimizers.
-    more: schedulers and other objects with state_dict; lists, dicts, sets, tensors and arrays. Put
-        numbers into a dict.
-    safe_replacement: has no effect, because replacement is always safe.
+    more: schedulers and other objects with state_dict, and lists, dicts, sets, tensors and arrays. To save a
+        number, put it into a dict.
+    safe_replacement: no effect, because Stoker always replaces a checkpoint safely.
     With several ranks, only rank 0 writes.
-    Raises InvalidSpec for an object that cannot be saved, StateError if the checkpoint could not be written.
+    Raises InvalidSpec for an object that a checkpoint cannot contain.
+    Raises StateError if Stoker cannot write the checkpoint.
     """
     if not safe_replacement:
         say("save_checkpoint always replaces a checkpoint safely")
@@ -95,12 +96,12 @@ def load_checkpoint(
     verbose: bool = True,
     **more: object,
 ) -> int:
-    """Restore what `save_checkpoint` wrote. Returns the next epoch (one after the saved one), or
-    `default_epoch` without a checkpoint.
+    """Restore the objects from the checkpoint that `save_checkpoint` wrote. Returns the number of the epoch
+    after the saved epoch. If there is no checkpoint, returns `default_epoch`.
 
-    The arguments are those of `save_checkpoint`.
-    A damaged checkpoint is reported, and the previous checkpoint is used.
-    If the checkpoint has different objects, raises StateError and changes nothing.
+    The other arguments have the same meaning as in `save_checkpoint`.
+    If a checkpoint is damaged, this function prints a message, and uses the previous checkpoint.
+    If the checkpoint contains different objects, this function raises StateError and changes nothing.
     """
     states = _states(modules, optimizers, more)
     root = _folder(path)

@@ -24,21 +24,22 @@ UNITS = {"step": "steps", "ep": "epochs", "sample": "samples"}
 
 
 class Schedule:
-    """A learning rate as a function of optimizer steps. It has state_dict and load_state_dict;
-    give it to `engine.setup`.
+    """A learning rate as a function of optimizer steps. Pass the schedule to `engine.setup`, so that
+    checkpoints contain the schedule.
 
     An Engine or a Trainer sets the length of an epoch with `bind`.
-    In your own loop, call `bind(loader)` if a length is in epochs or samples.
-    In a resumed run, lengths come from the current code, and the number of steps from the checkpoint.
-    So a longer run gets a longer curve.
+    In a loop without an Engine, call `bind(loader)` if a length is in epochs or samples.
+    A resumed run takes the lengths from the current code, and the number of steps so far from the checkpoint.
+    So you can make `total` longer when you resume.
     """
 
     def __init__(
         self, optimizer: Optimizer, lengths: dict[str, Length], shape: Callable[[int, dict[str, int]], float]
     ) -> None:
         """
-        lengths: the lengths, by name.
-        shape: a function of the step and the lengths in steps. Returns the factor of the rate after warm-up.
+        lengths: a dict with a length for each name, such as {"total": "14ep", "warmup": "500step"}.
+        shape: a function of the step (counted from the end of the warm-up) and of the lengths in steps. The
+            function returns the factor of the base rates.
         """
         self.optimizer = optimizer
         self.steps = 0
@@ -51,12 +52,13 @@ class Schedule:
 
     @property
     def bound(self) -> bool:
-        """True if all lengths are known in steps."""
+        """True if the schedule knows all lengths in steps."""
         return bool(self._lengths)
 
     def bind(self, loader: object, window: int = 1) -> None:
-        """Set the length of an epoch: `window` batches make one optimizer step.
-        Raises InvalidSpec if the loader has no length."""
+        """Set the length of an epoch from a loader. `window` is the number of batches in one optimizer step.
+        Raises InvalidSpec if the schedule has a length in epochs, and the loader has no length.
+        Raises InvalidSpec if the schedule has a length in samples, and the loader has no batch size."""
         size = getattr(loader, "batch_size", None) or 0
         try:
             batches = len(cast("Sized", loader))
@@ -81,7 +83,7 @@ class Schedule:
         self._apply()
 
     def factor(self) -> float:
-        """The factor of the base rates for the next optimizer step."""
+        """Return the factor by which the base rates are multiplied for the next optimizer step."""
         warm = self._lengths["warmup"]
         if self.steps < warm:
             return (self.steps + 1) / warm
@@ -90,8 +92,8 @@ class Schedule:
         )
 
     def step(self) -> None:
-        """Count one optimizer step and set the rates.
-        Raises InvalidSpec if a length is in epochs or samples and `bind` was not called."""
+        """Count one optimizer step, and set the learning rates.
+        Raises InvalidSpec if a length is in epochs or samples, and nothing has called `bind`."""
         if not self.bound:
             raise InvalidSpec(
                 "The schedule has a length in epochs or samples, but does not know the length of an epoch.",
@@ -110,11 +112,11 @@ class Schedule:
                 group["lr"] = rate
 
     def get_last_lr(self) -> list[float]:
-        """The rate of each parameter group."""
+        """Return the learning rate of each parameter group."""
         return [float(group["lr"]) for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict:
-        """Steps so far and the base rates."""
+        """Return the number of steps so far and the base rates."""
         return {"steps": self.steps, "base": [float(base) for base in self._base]}
 
     def load_state_dict(self, state: dict) -> None:
@@ -125,20 +127,23 @@ class Schedule:
 
 
 def cosine(optimizer: Optimizer, total: Length, *, warmup: Length = 0, floor: float = 0.0) -> Schedule:
-    """Half a cosine, from the optimizer's rate down to `floor` times this rate at the end of `total`.
-    `total` includes the warm-up.
+    """The learning rate follows half a cosine. It begins at the optimizer's rate. At the end of `total`, the
+    rate is `floor` times the optimizer's rate.
+    During the first steps (`warmup`), the rate increases linearly. `total` includes the warm-up.
 
-    total, warmup: "5000step" (or 5000), "14ep", "2000000sample". Raises InvalidSpec for other text.
+    The lengths `total` and `warmup` are texts such as "5000step", "14ep" or "2000000sample". A number is a
+    number of steps. Raises InvalidSpec for other text.
     """
     return Schedule(optimizer, {"total": total, "warmup": warmup},
                     lambda n, of: floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * _part(n, of["total"]))))
 
 
 def linear(optimizer: Optimizer, total: Length, *, warmup: Length = 0, floor: float = 0.0) -> Schedule:
-    """A straight line, from the optimizer's rate down to `floor` times this rate at the end of `total`.
-    `total` includes the warm-up.
+    """The learning rate follows a straight line. It begins at the optimizer's rate. At the end of `total`,
+    the rate is `floor` times the optimizer's rate.
+    During the first steps (`warmup`), the rate increases linearly. `total` includes the warm-up.
 
-    Lengths are written as in `cosine`.
+    The lengths have the same form as in `cosine`.
     """
     return Schedule(
         optimizer, {"total": total, "warmup": warmup}, lambda n, of: 1 - (1 - floor) * _part(n, of["total"])
@@ -146,8 +151,8 @@ def linear(optimizer: Optimizer, total: Length, *, warmup: Length = 0, floor: fl
 
 
 def step(optimizer: Optimizer, every: Length, gamma: float = 0.1, *, warmup: Length = 0) -> Schedule:
-    """Multiply the rate by `gamma` after each `every`, counted from the end of the warm-up.
-    Lengths are written as in `cosine`."""
+    """Multiply the learning rate by `gamma` after each interval of the length `every`. The first interval
+    begins at the end of the warm-up. The lengths have the same form as in `cosine`."""
     return Schedule(
         optimizer, {"every": every, "warmup": warmup}, lambda n, of: gamma ** (n // max(of["every"], 1))
     )

@@ -18,19 +18,20 @@ from stoker.engine.sched import Schedule
 class Task:
     """A model, its optimizers and its loss.
 
-    These attributes are set up, saved and restored:
-    models, optimizers, schedules, `EMA`s, objects with state_dict and load_state_dict, and lists of these.
-    `engine` is the Trainer's Engine; it can be used in `build` and later.
+    The Trainer sets up, saves and restores attributes of these kinds: models, optimizers, schedules, EMAs,
+    other objects with state_dict and load_state_dict, and lists of such objects.
+    The attribute `engine` is the Trainer's Engine. The task can use `engine` in `build` and in later methods.
 
-    watch: the score for the best checkpoint and for a ReduceLROnPlateau: "accuracy", or "-loss" if
-        smaller is better.
+    watch: the name of the score that selects the best checkpoint, such as "accuracy". If a smaller score is
+        better, put a minus before the name: "-loss". A ReduceLROnPlateau uses this score too.
     """
 
     watch: str | None = None
     engine: Engine
 
     def build(self) -> None:
-        """Make models and optimizers as attributes. Called once, after the random seed is set."""
+        """Make models and optimizers, and assign them to attributes. The Trainer sets the random seed, and
+        then calls this method once."""
 
     def loss(self, batch: object) -> torch.Tensor:
         """Return the mean loss over the micro-batch, as one number.
@@ -43,24 +44,25 @@ class Task:
         )
 
     def score(self, batch: object) -> dict[str, torch.Tensor]:
-        """Return the scores of an evaluation batch by name: one value per sample, or the batch mean.
-        The Trainer averages them."""
+        """Return the scores of an evaluation batch by name. A score is one value per sample, or the mean of
+        the batch. The Trainer computes the mean over all samples."""
         return {"loss": self.loss(batch)}
 
     def after_evaluation(self, scores: dict[str, float]) -> dict[str, float]:
-        """The Trainer calls this method on every rank, with the mean scores of an evaluation.
-        Return the final scores. Here you can add scores that are not means."""
+        """Return the final scores of an evaluation. The Trainer calls this method on every rank, with the
+        mean scores. In this method, you can add scores that are not means."""
         return scores
 
     def step(self, batch: object) -> None:
-        """Train on one micro-batch. With several optimizers, override `step` instead of `loss`
-        (engine.backward, engine.update)."""
+        """Train on one micro-batch. If the task has several optimizers, override `step` instead of `loss`. In
+        `step`, call engine.backward and engine.update."""
         loss = self.loss(batch)
         self.engine.step(loss)
         self.engine.log(loss=loss)
 
     def after_step(self) -> None:
-        """Called after each optimizer step: steps the schedules of `stoker.sched` and updates EMAs."""
+        """Call `step` of each schedule of `stoker.sched`, and update each EMA. The Trainer calls this method
+        after each optimizer step."""
         for part in parts(self):
             if isinstance(part, Schedule):
                 part.step()
@@ -68,11 +70,11 @@ class Task:
                 part.update()
 
     def after_epoch(self, scores: dict[str, float]) -> None:
-        """Called after each epoch and its evaluation. Steps torch's schedulers, and gives a ReduceLROnPlateau
-        the watched score.
+        """Call `step` of each scheduler of torch. A ReduceLROnPlateau gets the score that `watch` names. The
+        Trainer calls this method after each epoch and its evaluation.
 
-        scores: the scores of this epoch, empty in an epoch without evaluation. A ReduceLROnPlateau does not
-            count such an epoch.
+        scores: the scores of this epoch. In an epoch without evaluation, this dict is empty. After such an
+            epoch, `step` of a ReduceLROnPlateau is not called.
         """
         for part in parts(self):
             if isinstance(part, ReduceLROnPlateau):

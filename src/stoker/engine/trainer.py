@@ -37,19 +37,20 @@ MOMENTS = ("start", "step", "epoch", "evaluate", "save", "end")
 
 
 class Trainer:
-    """Trains, evaluates and saves a task. Type the same command again to resume bit-exactly, as with Engine.
+    """Trains, evaluates and saves a task. To resume bit-exactly, type the same command again, as with Engine.
 
-    The arguments folder, seed, precision, accumulate, clip, save and log are those of Engine. The length of
-    the training is given by epochs or by steps (optimizer steps).
+    The arguments folder, seed, precision, accumulate, clip, save and log have the same meaning as in Engine.
 
+    epochs: the length of the training in epochs. Give either epochs or steps.
+    steps: the length of the training in optimizer steps.
     engine: other arguments of Engine, as a dict: {"nan": "skip"}.
-    eval_every: epochs between two evaluations; the last epoch is always evaluated.
-    callbacks: objects with any of the methods start(trainer), step(trainer), epoch(trainer, epoch),
+    eval_every: the number of epochs between two evaluations. The Trainer always evaluates the last epoch.
+    callbacks: objects with at least one of the methods start(trainer), step(trainer), epoch(trainer, epoch),
         evaluate(trainer, scores), save(trainer), end(trainer).
-    `step` is called after an optimizer step and `save` before each checkpoint, on every rank.
-    A callback with state_dict and load_state_dict is saved and restored.
-    Attributes for callbacks: engine, task, epoch (from 0), epochs and steps (as given), scores (of the last
-    evaluation), history.
+    The Trainer calls `step` after each optimizer step, and `save` before each checkpoint, on every rank.
+    The Trainer saves and restores callbacks that have state_dict and load_state_dict.
+    Callbacks can read these attributes of the Trainer: engine, task, epoch (the first epoch is 0), epochs,
+    steps, scores (the scores of the last evaluation), and history (the scores of all evaluations).
     Raises InvalidSpec for bad arguments.
     """
 
@@ -106,12 +107,15 @@ class Trainer:
 
     def fit(self, task: Task, train: Iterable, test: Iterable | None = None, *,
             init_from: str | Path | None = None) -> list[dict[str, float]]:
-        """Train, or continue from the last checkpoint. Returns the history:
-        the scores of each evaluation, with the epoch from 0.
+        """Train a task, or continue from the last checkpoint. Returns the history: a list with the scores and
+        the epoch of each evaluation. The first epoch is 0.
 
-        train, test: DataLoaders or lists of batches. If the task has `EMA`s, evaluation uses their averages.
-        init_from: initial weights of a new run (fine-tuning): a .safetensors file, a checkpoint, or the
-            folder of a run. `fit` loads the tensors whose name and shape agree, and names the others.
+        train: a DataLoader or a list of batches, for training.
+        test: a DataLoader or a list of batches, for evaluation.
+        init_from: the initial weights of a new run, for fine-tuning: a .safetensors file, a checkpoint, or
+            the folder of a run. `fit` loads each tensor that has the same name and shape in the model, and
+            prints the names of the other tensors.
+        If the task has an `EMA`, evaluation uses the averaged weights.
         Raises StateError if no tensor fits.
         """
         engine = self.engine
@@ -207,8 +211,8 @@ class Trainer:
         self._call("evaluate", self.scores)
 
     def evaluate(self, loader: Iterable) -> dict[str, float]:
-        """The means of `task.score` over a loader: each sample once, over all ranks.
-        Call it on every rank, after or inside `fit`."""
+        """Return the means of `task.score` over a loader. Each sample is evaluated on exactly one rank.
+        Call this method on every rank, after or inside `fit`."""
         task = self._task()
         totals: dict[str, torch.Tensor] = {}
         counts: dict[str, int] = {}
@@ -243,8 +247,8 @@ class Trainer:
         return {name: total / weight if weight else float("nan") for name, (total, weight) in sums.items()}
 
     def stop(self) -> None:
-        """End the training after this epoch. The run then counts as finished.
-        Callbacks use this method; they must call it on every rank."""
+        """End the training after the current epoch. The run is then finished.
+        This method is for callbacks. A callback must call this method on every rank."""
         self._stopping = self.engine.keep(stopping=True)
 
     def _call(self, moment: str, *values: object) -> None:

@@ -56,12 +56,12 @@ def refusals_page() -> str:
         [
             "# Refusals of exact resume",
             "",
-            "Written by `make docs` from `src/stoker/inside/resume/core/words.py`; "
-            "do not edit this page by hand.",
+            "`make docs` writes this page from `src/stoker/inside/resume/core/words.py`. "
+            "Do not edit this page by hand.",
             "",
             (
-                "`stoker show` prints one of these sentences when exact resume refuses a run, skips an "
-                "image or gives up an image."
+                "If exact resume refuses a run or an image, `stoker show` prints one of these sentences as "
+                "the reason."
             ),
             "[Exact resume](../explanation/resume.md) says what a refusal means for a run.",
             "",
@@ -80,8 +80,20 @@ def refusals_page() -> str:
                 "value in this start of the script."
             ),
             (
-                "- After a difference, Stoker tries an older image. If no image fits, "
-                "the script starts from its beginning."
+                "- Other words in this style, such as `path`, are placeholders for names and values of your "
+                "run."
+            ),
+            (
+                '- The first sentence under *Audits* follows the words "not resumable:". The other '
+                'sentences under *Audits* follow the words "not audited:".'
+            ),
+            (
+                "- The texts under *Parts of sentences* appear in other sentences in the place of `what`."
+            ),
+            "",
+            (
+                "If the resumed script differs from the recording, Stoker tries an older image. If "
+                "the script differs from every image, the script starts from its beginning."
             ),
             *_refusals(),
         ]

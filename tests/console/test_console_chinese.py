@@ -194,6 +194,6 @@ def test_what_doctor_finds(text: str):
 
 @pytest.mark.parametrize("reason", ["torch.compile is in use; compiled code cannot be resumed exactly yet", "the script uses the network during training (a.py:3)",
                                     "two processes train (pid 7 and pid 8), but exact resume supports one process per run",
-                                    "no image was possible so far: a debugger, a profiler or a coverage tool traces this process, which exact resume does not support"])
+                                    "no image was possible so far: a debugger, a profiler or a coverage tool traces this process; exact resume does not support such tools"])
 def test_why_a_run_is_not_resumable(reason: str):
     assert left(CHINESE.sentence(f"not resumable: {reason}")) <= {"pid"}

@@ -713,7 +713,7 @@ def what_a_data_set_hides_is_not_excused(lives):
             data.box = hiding_place()
             data.box.path = torch.ones(5)
             walked = walk.Walk().run()
-            assert "cannot find the variable" in reachability.unseen(walked)[0], workers
+            assert "cannot find a variable" in reachability.unseen(walked)[0], workers
             walked.close()
             del data.box
             break
@@ -1006,7 +1006,7 @@ def what_no_path_reaches_is_refused(lives):
     for _ in lives:  # what is known from set-up and has died since is no longer known
         lives.point()
     box.path = torch.ones(5)
-    assert "cannot find the variable" in lives.refuses()
+    assert "cannot find a variable" in lives.refuses()
     del box.path
     box.path = np.ones(7)
     assert "array" in lives.refuses()

@@ -191,7 +191,7 @@ def test_a_script_that_asks_for_any_free_port_is_audited(beside: Beside):
 def test_what_no_sandbox_holds_back_ends_it(beside: Beside):
     beside.start('if n % 10 == 0:\n            open("mine", "w").close(); os.chown("mine", -1, os.getgid())')
     told = beside.audit(beside.room())
-    assert told == {**told, "verdict": "not audited", "why": "the script calls os.chown, which the audit's sandbox cannot block"}
+    assert told == {**told, "verdict": "not audited", "why": "the script calls os.chown; the audit cannot block this call in its child process"}
 
 
 def test_a_file_that_the_run_changes_again_is_not_taken_for_what_it_was(beside: Beside):

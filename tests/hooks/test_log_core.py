@@ -207,7 +207,7 @@ def test_a_ghost_that_does_something_else_starts_again(tmp_path: Path) -> None:
             happen(made.kind("value"))
             happen(made.kind("plain"))
     """)
-    assert "did not reach the line of the image" in out
+    assert "did not reach the line at which the image was taken" in out
 
 
 def test_notes_are_found_at_their_event(tmp_path: Path) -> None:

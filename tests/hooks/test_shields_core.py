@@ -436,7 +436,7 @@ def test_tensors_inside_of_a_transform_that_is_not_followed_refuse(tmp_path: Pat
             {body}
             see(outcome.stopped)
         """)
-        assert "tensor inside a transform (vmap, grad, forward_ad), which is not supported" in one
+        assert "tensor inside a transform (vmap, grad, forward_ad), which exact resume does not support" in one
 
 
 def test_a_backward_is_at_one_place_whether_python_is_warm_or_traced(tmp_path: Path) -> None:

@@ -60,6 +60,6 @@ def test_a_spec_that_is_written_down_opens_whatever_version_wrote_it():
         assert getattr(Spec.from_json({k: v for k, v in body.items() if k != name}), name) == default
     assert Spec.from_json({**body, "audit": "please", "env_names": "abc", "grace_s": 5}) == spec.with_(env_names=(), grace_s=(10.0, 10.0))
     for nothing in ({}, {"command": "x"}):
-        with pytest.raises(InvalidSpec, match="lacks command"):
+        with pytest.raises(InvalidSpec, match="no value for: command"):
             Spec.from_json(nothing)
     assert Limits.from_json({"time_s": "long", "seq": 4}) == Limits(seq=4)

@@ -33,7 +33,7 @@ def test_a_bad_duration_is_refused_with_a_hint(text):
 def test_a_number_without_a_unit_is_refused_with_the_units(text):
     with pytest.raises(InvalidSpec) as caught:
         parse_duration(text)
-    assert caught.value.message == f"'{text}' has no unit." and f"{text}s is seconds, {text}m is minutes" in caught.value.hint
+    assert caught.value.message == f"'{text}' has no unit." and f"{text}s means seconds, {text}m means minutes" in caught.value.hint
 
 
 @pytest.mark.parametrize("text", ["1:30", "1:99:00", "0:00:00", "1:2:3:4"])

@@ -51,7 +51,7 @@ def test_files_of_two_runs_in_one_folder(ground: Ground):
     assert told(ground, "first") == dict.fromkeys(MADE, False)
     (ground.work / "edited.txt").write_text("by a person")
     assert told(ground, "first") == {**dict.fromkeys(MADE, False), "edited.txt": True}
-    assert "uncertain: Stoker did not see which program wrote it" in ground.stoker("show", "first").ok().out
+    assert "uncertain: Stoker did not see which program wrote the file" in ground.stoker("show", "first").ok().out
 
 
 def test_both_write_one_file(ground: Ground):

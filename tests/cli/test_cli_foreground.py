@@ -202,7 +202,7 @@ def test_a_run_in_a_loop_over_a_list_takes_from_it_what_it_reads(ground: Ground,
 def test_a_list_in_a_pipe_that_a_run_took_and_did_not_read_is_told(ground: Ground):
     loop = f"printf '0.1\\n0.2\\n' | while read lr; do {shlex.quote(STOKER)} run --new -- sh -c 'sleep 0.5'; done"
     told = subprocess.run(["bash", "-c", loop], cwd=ground.work, env=ground.env, check=True, capture_output=True, text=True, timeout=60).stderr
-    assert told == "stoker: Stoker read stdin (4 B), but the run did not use it. In a shell loop, add < /dev/null to the command.\n"
+    assert told == "stoker: Stoker read stdin (4 B), but the run did not read this input. In a shell loop, add < /dev/null to the command.\n"
 
 
 @pytest.mark.parametrize("line, told", [
@@ -218,7 +218,7 @@ def test_stdin_that_a_run_in_the_background_does_not_get_is_told(place: Ground, 
     (place.work / "list").write_text("0.1\n0.2\n")
     line = line.replace("STOKER", shlex.quote(STOKER))
     done = subprocess.run(["bash", "-c", f"{line}; true"], cwd=place.work, env=place.env, check=True, capture_output=True, text=True, timeout=60)
-    said = "the run does not get the data on stdin, because it runs in the background. Save the data in a file, and type: stoker run -d --stdin FILE cat -n"
+    said = "the run is in the background, so it does not get the data on stdin. Save the data in a file, then type: stoker run -d --stdin FILE cat -n"
     assert (said in done.stderr) == told
 
 
@@ -375,7 +375,7 @@ def test_a_late_prompt_is_explained(ground: Ground):
     assert b"end\r\n" in term.seen  # the notice comes by another way than the output, and may be there first
     assert b"Stoker ends 2 processes that the command left running: sleep, sleep\r\n" in term.seen
     term.close()
-    assert "left 2 processes running, which Stoker ended: sleep, sleep" in ground.stoker("show", "mine").ok().out
+    assert "Stoker ended 2 processes that the attempt left running: sleep, sleep" in ground.stoker("show", "mine").ok().out
     assert ground.stoker("run", "--new", "--grace", "2s", "bash", "train.sh").err == "", "nobody is told who is not there"
 
 
@@ -605,7 +605,7 @@ def test_a_run_that_lacked_input_is_not_retried_by_a_command_that_has_input(grou
     if "--stdin" not in words:
         term.send(b"Ann\n")
     assert term.wait() == 0
-    assert f"starting a new run, because {first['name']} did not have the input of this command".encode() in term.seen
+    assert f"starting a new run, because {first['name']} had no input on stdin, and this command has input".encode() in term.seen
     assert b"hello Ann" in term.seen and b"[Y/n]" not in term.seen
     term.close()
     assert len(ground.runs()) == 2

@@ -65,7 +65,7 @@ def test_a_name_beside_others_means_the_run_that_is_called_so(ground: Ground):
     both = ground.stoker("compare", "true", "true-3", "--json").json()["runs"]
     assert sorted(run["name"] for run in both) == ["true", "true-3"]
     one = ground.stoker("compare", "true").ok()
-    assert one.err.startswith("stoker: 3 runs have the name true; using the newest, true-3. To compare all: stoker compare 'true*'\n")
+    assert one.err.startswith("stoker: 3 runs have the name true; Stoker uses the newest, true-3. To compare all these runs: stoker compare 'true*'\n")
     ground.stoker("rm", "--yes", "true", "true-3").ok()
     assert names(ground) == ["true-2"]
 

@@ -85,7 +85,7 @@ def test_ssh_runs_a_command_there_and_open_reaches_a_port_of_its_loopback(ground
         assert refused.code == 6 and "cannot be used: Address already in use" in refused.err
         here = free_port()
         door = ground.start_stoker("open", "far", "--port", str(port), "--here", str(here), stderr=subprocess.PIPE)
-        assert f"http://127.0.0.1:{here} is now port {port} of far".encode() in door.stderr.readline()
+        assert f"http://127.0.0.1:{here} now reaches port {port} of far".encode() in door.stderr.readline()
         until(lambda: accepts(here) or door.poll() is not None, 20, "the door")
         with socket.create_connection(("127.0.0.1", here), 10) as client:
             for _ in range(2):  # the first connection was that of `accepts`

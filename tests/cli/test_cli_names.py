@@ -21,7 +21,7 @@ def test_every_verb_takes_the_newest_run_of_a_name(ground: Ground):
     assert [run["name"] for run in (first, second, newest)] == ["three", "three-2", "three-3"]
     shown, logs = ground.stoker("show", "three").ok(), ground.stoker("logs", "three").ok()
     assert shown.out.startswith("three-3: ") and logs.out == "number 3\n"
-    said = "stoker: 3 runs have the name three; using the newest, three-3. All: stoker ps --all\n"
+    said = "stoker: 3 runs have the name three; Stoker uses the newest, three-3. All: stoker ps --all\n"
     assert shown.err == logs.err == said
     assert ground.stoker("wait", "three").ok().err.startswith(said)
     assert ground.stoker("start", "three", "--json").json()["id"] == newest["id"]

@@ -14,7 +14,7 @@ def test_a_training_in_a_few_lines():
     rows = dict(training(TOLD, live=True))
     assert rows["steps"] == "12,310, 81.2 a second, 5,199 samples a second"
     assert rows["epochs"] == "3 done, 41s each; batch 20 of 1,500 in the current epoch, 38s to go"
-    assert rows["a step"].splitlines()[1] == "the first took 0.21 s, after 3.1 s of preparation"
+    assert rows["a step"].splitlines()[1] == "the first step took 0.21 s; preparation before it took 3.1 s"
     assert dict(training({**TOLD, "before": 9}, live=False))["epochs"] == "3 done since the resume, 41s each"
     assert not rows["GPU time"] and "in the current epoch" not in dict(training(TOLD, live=False))["epochs"]
     assert list(training({}, live=True)) == []

@@ -41,7 +41,7 @@ def test_the_runs_of_a_sweep_are_compared_and_the_best_command_is_told(ground: G
     ground.stoker("wait", "@rates").ok()
     done = ground.stoker("compare", "@rates", "--sort", "loss").ok()
     assert [line.split()[0] for line in done.out.splitlines()] == ["RUN", "rates-2", "rates-3", "rates-1"]
-    assert done.err == "stoker: best loss: rates-2. To run it again: stoker run -- train.py --lr 0.1\n"
+    assert done.err == "stoker: best loss: rates-2. To repeat this run: stoker run -- train.py --lr 0.1\n"
     assert ground.stoker("compare", "@none").code == 3
 
 
@@ -63,7 +63,7 @@ def test_the_same_words_continue_a_sweep_and_other_words_are_refused(ground: Gro
     until(lambda: states(ground, "mine") == ["running", "running", "pending", "pending"], 20, "two at once once more")
     go.touch()
     assert ground.stoker("wait", "@mine").code == 0
-    assert ground.stoker("start", "@mine").ok().err == "stoker: nothing to start: no run of @mine failed or was stopped\n"
+    assert ground.stoker("start", "@mine").ok().err == "stoker: nothing to start: no run with the tag @mine has failed or was stopped\n"
     ground.stoker("rm", "--yes", "@mine").ok()
     gone = ground.stoker("wait", "@mine", "--json")
     assert gone.code == 3 and json.loads(gone.err)["message"] == "No run has the tag mine."

@@ -48,7 +48,7 @@ def test_words_that_make_no_sense_are_refused_before_anything_runs(ground: Groun
 def test_what_is_kept_is_used_shown_and_forgotten(ground: Ground):
     script = ground.work / "train.py"
     script.write_text("import os; print(open(os.environ['STOKER_SETTINGS']).read() if 'STOKER_SETTINGS' in os.environ else 'none')")
-    assert ground.stoker("tune", "--show").out == "No settings are kept.\n"
+    assert ground.stoker("tune", "--show").out == "No settings are saved.\n"
     keep.put(Home(ground.home), script, SETTINGS, gain={"value": 0.5, "low": 0.4, "high": 0.6})
     assert "2 workers, bf16" in ground.stoker("tune", "--show", sys.executable, "train.py").out
     done = ground.stoker("run", "--", sys.executable, "train.py")

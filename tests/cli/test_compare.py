@@ -117,7 +117,7 @@ def test_what_is_not_compared_is_told_in_a_few_lines():
     files = {f"logs/{n}.csv": "a" for n in range(8)}
     plain, other = (_run(b"epoch 1 time %d data %d loss 0.5\n" % (t, 2 * t), **{k: v + str(t) for k, v in files.items()}) for t in (7, 8))
     told = compare.noise(plain, other).names()
-    assert told == [*(f"logs/{n}.csv" for n in range(4)), "4 more files", "numbers 2, 3 in each line like 'epoch # time # data # loss #'"]
+    assert told == [*(f"logs/{n}.csv" for n in range(4)), "4 more files", "number 2 and number 3 of each line like 'epoch # time # data # loss #'"]
 
 
 def test_a_table_with_times_is_compared_but_for_the_times():

@@ -46,9 +46,9 @@ def test_the_worse_runs_end_early_and_the_best_is_told_though_the_server_is_kill
     assert all("ended-early" in run["tags"] and "in the worse half of s" in run["note"] for run in ended.values())
     assert not any("ended-early" in run["tags"] for run in told.values() if run["state"] == "done")
     best = ground.stoker("compare", "@s", "--sort", "val_loss").ok()
-    assert best.err.endswith("To run it again: stoker run -- train.py --lr 0.1\n")
+    assert best.err.endswith("To repeat this run: stoker run -- train.py --lr 0.1\n")
     ground.stoker(*words).ok()  # what was ended early does not start again, by the same words or all together
-    assert "nothing to start: no run of @s failed or was stopped" in ground.stoker("start", "@s").ok().err
+    assert "nothing to start: no run with the tag @s has failed or was stopped" in ground.stoker("start", "@s").ok().err
     assert {name: run["state"] for name, run in runs(ground, "s").items()} == {name: run["state"] for name, run in told.items()}
 
 

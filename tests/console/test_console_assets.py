@@ -89,7 +89,7 @@ def written(path: Path) -> Iterator[str]:
 
 
 # texts that the code puts together of parts
-JOINED = {"the machine has none", "A process may open any number of files.", "torch {version} is built for CPU only and will not use the GPU.",
+JOINED = {"the machine has none", "A process can open any number of files.", "torch {version} is built for CPU only and will not use the GPU.",
           *(f"With this run, {{count}} runs share {{cores}} {word} and slow each other down." for word in ("core", "cores")),
           *(f"{{names}} {word} to this folder too; files with the same name may be overwritten." for word in ("write", "writes")),
           *(f"audited at {word}: bit-exact (no spare core: audits slowed the training)" for word in ("step {step}", "steps {steps}"))}

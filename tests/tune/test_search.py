@@ -119,7 +119,7 @@ def test_busy_neighbours_of_several_races_are_one_note(where, tmp_path):
     for who in ((("python", 1.5),), (("python", 1.3), ("make", 0.4))):
         tuning._busy_beside(race.Outcome([], 4.0, list(who), 0.5))
     assert tuning._report.notes == ["Other processes were busy during the measurement: python (1.5 cores), make (0.4 cores). "
-                                    "Stoker corrects the numbers for this, but they are less certain."]
+                                    "Stoker corrects the numbers, but the corrected numbers are less certain."]
 
 
 def test_class_c_goes_through_the_guard(tune, where, tmp_path, monkeypatch):

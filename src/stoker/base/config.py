@@ -342,7 +342,7 @@ def _target(where: Home, name: str, table: object) -> TargetConfig:
     # it is shown in lists of processes and kept with the run
     if "@" in values.get("index_url", "").partition("://")[2].partition("/")[0]:
         raise InvalidSpec(
-            f"{where.config}: the `index_url` of [targets.{name}] must not hold a user name or password.",
+            f"{where.config}: the `index_url` of [targets.{name}] must not contain a user name or password.",
             hint=(
                 "Write the user name and password into ~/.netrc or into pip's own configuration on that "
                 "machine."

@@ -29,7 +29,7 @@ def asked(cls: type, body: dict, what: str):
     unknown = sorted(str(name) for name in body if name not in known)
     if unknown:
         raise UnknownField(
-            f"The {what} has a field this version does not know: {', '.join(unknown)}.",
+            f"The {what} has a field that this version of Stoker does not know: {', '.join(unknown)}.",
             hint=_NEWER,
             fields=unknown,
         )
@@ -108,5 +108,5 @@ def _needed(cls: type) -> tuple[str, ...]:
 def _made(cls: type, body: dict, what: str):
     missing = [name for name in _needed(cls) if name not in body]
     if missing:
-        raise InvalidSpec(f"The {what} lacks {', '.join(missing)}.", fields=missing)
+        raise InvalidSpec(f"The {what} has no value for: {', '.join(missing)}.", fields=missing)
     return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in body.items()})

@@ -15,7 +15,7 @@ class StokerError(Exception):
     code = "error"
     exit_code = 1
     http_status = 500
-    default_hint = "Run `stoker doctor`; the server's log is in $STOKER_HOME/server/log."
+    default_hint = "Run `stoker doctor`. The log of the server is $STOKER_HOME/server/log."
 
     def __init__(
         self, message: str | None = None, *, hint: str | None = None, fields: Sequence[str] = ()

@@ -32,7 +32,7 @@ def address_of(text: str) -> str:
         ) from e
     if parts.password is not None:
         raise InvalidSpec(
-            "The address holds a password, which others could read.",
+            "The address contains a password, which other users of this machine could read.",
             hint="Set up a key: ssh-copy-id USER@HOST",
         )
     if not parts.hostname or parts.path not in ("", "/") or parts.query or parts.fragment:
@@ -54,7 +54,8 @@ def add(where: Home, machine: TargetConfig) -> None:
         )
     if machine.name in load_config(where).targets:
         raise StateError(f"A machine with the name {machine.name} already exists.",
-                         hint=f"See it: stoker machine ls   Remove it: stoker machine rm {machine.name}")
+                         hint="List the machines: stoker machine ls   Remove this machine: stoker machine "
+                              f"rm {machine.name}")
     given = {"host": machine.host, "root": machine.root or None, "gpus": machine.gpus, "slots": machine.slots,
              "python": machine.python or None, **_off(machine)}
     values = {key: value for key, value in given.items() if value is not None}

@@ -41,7 +41,8 @@ def parse_duration(text: str) -> float:
         value = f"{days}d{hours}h{minutes}m{seconds}s"
     if re.fullmatch(r"\d+(\.\d+)?", value, re.ASCII):
         raise InvalidSpec(
-            f"'{text}' has no unit.", hint=f"{value}s is seconds, {value}m is minutes, {value}h is hours."
+            f"'{text}' has no unit.", hint=f"{value}s means seconds, {value}m means minutes, {value}h "
+                                           "means hours."
         )
     if not _DURATION.fullmatch(value):
         raise InvalidSpec(

@@ -41,14 +41,14 @@ TOP_COLUMNS = (
 @click.option(
     "--older",
     metavar="7d",
-    help="Delete only runs that ended longer ago than this.  [default: 7d]",
+    help="Delete only runs that ended longer ago than this time.  [default: 7d]",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 @json_option("Print the report as JSON.")
 def gc(older: str | None, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Show the disk space that ended runs use, and delete these runs after a confirmation.
-    Keeps active runs, and runs that `stoker keep --pin` protects."""
+    Does not delete active runs, or runs that `stoker keep --pin` protects."""
     older_s = None if older is None else Duration(zero=True).convert(older, None, None)
     client = plane()
     report = client.gc(True, older_s=older_s)
@@ -109,9 +109,9 @@ def _print_gc(report: dict) -> None:
 
 @click.command("top")
 @click.option("--on", "target", type=Machine(), default="", metavar="NAME",
-              help="Show the machine NAME and only its runs.")
-@click.option("--once", is_flag=True, help="Print once and exit.")
-@json_option("Print once, as JSON.")
+              help="Show the machine NAME, and only the runs on that machine.")
+@click.option("--once", is_flag=True, help="Print the table once, then exit.")
+@json_option("Print the table once as JSON, then exit.")
 def top(target: str, once: bool, as_json: bool) -> None:
     """Watch the machine and its active runs. Press q or Ctrl-C to quit."""
     client = plane()
@@ -246,7 +246,7 @@ def _top_row(run: dict) -> list[str]:
               help="Check another machine before Stoker sends anything to it.")
 @json_option("Print the findings as a JSON list.")
 def doctor(command: tuple[str, ...], target: str, as_json: bool) -> int:
-    """Check this machine, or check a command before it runs. Exit code 1 if something would fail."""
+    """Check this machine, or check a command before you run it. The exit code is 1 if a check fails."""
     findings = _examine(command) if target == "local" else _examine_there(command, target)
     failed = any(f.level == "fail" for f in findings)
     if as_json:
@@ -277,7 +277,7 @@ def _examine_there(command: tuple[str, ...], target: str) -> list:
     from stoker.doctor import there
 
     def facts_of(modules: list[str], python: str) -> dict:
-        with output.slow(f"asking {output.shown(target)}"):
+        with output.slow(f"contacting {output.shown(target)}"):
             return plane().capacity(target, module=modules, python=python)
     return there.examine(target, command, Path.cwd(), facts_of)
 
@@ -323,7 +323,7 @@ def server_start(as_json: bool) -> None:
 @server.command("status")
 @json_option()
 def server_status(as_json: bool) -> int:
-    """Show whether the server is running. Exit code 1 if the server is not running."""
+    """Show whether the server is running. If it is not, the exit code is 1."""
     try:
         info = plane(start=False).info()
     except StokerError:
@@ -339,7 +339,7 @@ def server_status(as_json: bool) -> int:
 @server.command("stop")
 @json_option()
 def server_stop(as_json: bool) -> None:
-    """Stop the server. Runs continue; the next command starts a new server."""
+    """Stop the server. Runs continue. The next command that needs the server starts a new server."""
     info: dict = {}
     with contextlib.suppress(StokerError):
         client = plane(start=False)

@@ -36,7 +36,7 @@ LOG_END = 2000  # bytes
 @click.option(
     "--export",
     metavar="FOLDER",
-    help="Only write event files into this folder: FOLDER/RUN/events.out.tfevents.*",
+    help="Do not start TensorBoard; write event files into this folder: FOLDER/RUN/events.out.tfevents.*",
 )
 @json_option('Print {"url", "runs"} as the first line.')
 def board(refs: tuple[str, ...], port: int | None, export: str | None, as_json: bool) -> None:
@@ -108,8 +108,8 @@ class Written:
                 self._active.discard(run["id"])
             if say and broken:
                 output.say(
-                    f"{run['name']}: {output.cut(', '.join(broken), 200)}: "
-                    "TensorBoard accepts only whole-number steps, so Stoker numbers the points in order"
+                    f"{run['name']}: {output.cut(', '.join(broken), 200)}: TensorBoard accepts only whole "
+                    "numbers as steps, so Stoker numbers the points of these curves 1, 2, 3, ..."
                 )
 
     def close(self) -> None:

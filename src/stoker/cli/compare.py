@@ -51,10 +51,10 @@ class Noise:
         for shape, n in self.shapes:
             numbers.setdefault(_told(shape), set()).add(n + 1)
         found += [
-            f"number{'s' * (len(which) > 1)} {', '.join(map(str, sorted(which)))} in each line like {line}"
+            f"number {' and number '.join(map(str, sorted(which)))} of each line like {line}"
             for line, which in sorted(numbers.items())
         ][:FEW]
-        return found + sorted({f"lines like {_told(shape)}" for shape in self.lines})[:FEW]
+        return found + sorted({f"all lines like {_told(shape)}" for shape in self.lines})[:FEW]
 
 
 def noise(a: dict, b: dict) -> Noise:

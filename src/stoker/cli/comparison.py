@@ -235,7 +235,8 @@ def sentences(found: dict, metric: str | None) -> list[str]:
         )
     if len(found["parameters"]) > PARAMETERS_MAX:
         said.append(
-            f"{len(found['parameters']) - PARAMETERS_MAX} more parameters differ: --csv or --json lists them"
+            f"{len(found['parameters']) - PARAMETERS_MAX} more parameters differ. To list them: --csv or "
+            "--json"
         )
     return said
 

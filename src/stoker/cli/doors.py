@@ -61,7 +61,8 @@ def open_(name: str, port: int, here: int | None) -> None:
                 f"Port {here} of this machine cannot be used: {e.strerror}.",
                 hint=f"stoker open {output.shown(name)} --port {port} --here {here % 50000 + 10000}",
             ) from e
-    output.say(f"http://{LOOPBACK}:{here} is now port {port} of {output.shown(name)}. To close: Ctrl-C")
+    output.say(f"http://{LOOPBACK}:{here} now reaches port {port} of {output.shown(name)}. To close it: "
+               "Ctrl-C")
     _become_ssh(
         "-N",
         "-o",
@@ -115,8 +116,8 @@ def push(source: str, place: str) -> None:
         raise TargetError(
             f"rsync could not copy everything to {output.shown(name)} (exit code {done.returncode}).",
             hint=(
-                "Repeat the command: it sends only the missing files. If the machine has no rsync: "
-                "apt-get install rsync"
+                "Repeat the command: rsync then sends only the missing files. If the machine has no "
+                "rsync: apt-get install rsync"
             ),
         )
 
@@ -127,7 +128,7 @@ def _destination(name: str) -> list[str]:
     if name not in machines:
         raise NotFound(
             f"There is no machine {output.shown(name)}.",
-            hint="See all: stoker machine ls   Add one: stoker machine add",
+            hint="List the machines: stoker machine ls   Add a machine: stoker machine add",
         )
     if not machines[name].host:
         raise InvalidSpec(

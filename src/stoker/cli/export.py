@@ -31,7 +31,7 @@ PLAIN = ("csv", "json", "html")  # what needs no package
 @click.command("export")
 @refs_argument()
 @click.option(
-    "--to", required=True, metavar="FOLDER", help="Write into this folder. It must be new or empty."
+    "--to", required=True, metavar="FOLDER", help="Write into this folder. The folder must be new or empty."
 )
 @click.option(
     "--as",
@@ -39,7 +39,7 @@ PLAIN = ("csv", "json", "html")  # what needs no package
     multiple=True,
     type=click.Choice(FORMATS),
     metavar="FORMAT",
-    help="csv, json, html, tensorboard or wandb. Can be repeated.  [default: csv, json and html]",
+    help="Format: csv, json, html, tensorboard or wandb. Can be repeated.  [default: csv, json and html]",
 )
 @click.option(
     "--metric",
@@ -74,7 +74,7 @@ def export(
     if not any(each["series"] or each["results"] for each in curves):
         raise NotFound(
             "The runs have no metrics.",
-            hint="Stoker finds printed numbers only if three output lines have the same form.",
+            hint="Stoker finds printed numbers only if at least three output lines have the same form.",
         )
     chosen = list(dict.fromkeys(formats)) or list(PLAIN)
     missing = next((each for each in chosen if each not in PLAIN and find_spec(each) is None), None)
@@ -148,8 +148,8 @@ def _tensorboard(folder: Path, found: dict, curves: Sequence[dict]) -> list[str]
         written.append(f"tensorboard/{name}")
         if broken:
             output.say(
-                f"{name}: {output.cut(', '.join(broken), 200)}: TensorBoard accepts only whole-number "
-                "steps, so Stoker numbers the points in order"
+                f"{name}: {output.cut(', '.join(broken), 200)}: TensorBoard accepts only whole numbers as "
+                "steps, so Stoker numbers the points of these curves 1, 2, 3, ..."
             )
     return written
 

@@ -83,13 +83,13 @@ def combinations(params: Sequence[Param], draws: int | None, seed: int) -> list[
         return _drawn(params, draws, random.Random(seed))
     if open_ranges:
         raise InvalidSpec(
-            f"--param {open_ranges[0]}: a range needs a number of values, or --random.", hint=_EXAMPLES
+            f"--param {open_ranges[0]}: a range without a number of values needs --random.", hint=_EXAMPLES
         )
     count = math.prod(len(each.values) for each in params)
     if count > RUNS_MAX:
         raise InvalidSpec(
             f"These parameters give {count:,} runs; a sweep has at most {RUNS_MAX:,}.",
-            hint="--random 40 draws 40 of them.",
+            hint="--random 40 draws 40 of these runs.",
         )
     return [
         dict(zip(names, values, strict=True))

@@ -48,7 +48,7 @@ HEADER = ("NAME", "ID", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "NUMBER
     "--since",
     type=Since(),
     metavar="2d",
-    help="List only active runs, and runs that ended within the last 2 days. Also: today, yesterday.",
+    help="List only active runs, and runs that ended within the last 2 days. Also accepts: today, yesterday.",
 )
 @click.option(
     "--state",

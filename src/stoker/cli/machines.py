@@ -31,10 +31,12 @@ def machine() -> None:
 @click.argument("name")
 @click.argument("address", nargs=-1, required=True)
 @click.option(
-    "--root", default="", metavar="DIR", help="Folder for runs on that machine.  [default: ~/.stoker there]"
+    "--root", default="", metavar="DIR", help="Folder for runs on that machine.  [default: ~/.stoker on "
+                                              "that machine]"
 )
 @click.option(
-    "--gpus", type=click.IntRange(min=0), metavar="N", help="Use at most N of its GPUs.  [default: all]"
+    "--gpus", type=click.IntRange(min=0), metavar="N", help="Use at most N GPUs of the machine.  "
+                                                            "[default: all]"
 )
 @click.option("--slots", type=click.IntRange(min=0), metavar="N",
               help="Number of CPU slots on the machine, for `stoker run --slots`.  [default: not counted]")
@@ -48,8 +50,8 @@ def machine() -> None:
     "--off",
     default="",
     metavar="CMD",
-    help="Command that switches the machine off. The machine runs this command when all runs have ended "
-    "and their files are copied.",
+    help="Command that switches the machine off. The machine runs this command when all its runs have "
+         "ended and all files are copied here.",
 )
 @click.option(
     "--off-latest",
@@ -57,8 +59,8 @@ def machine() -> None:
     type=Duration(),
     default=TargetConfig.off_latest_s,
     metavar="12h",
-    help="Switch off at the latest this long after the last run, even if files are not copied.  "
-    "[default: 12h]",
+    help="Switch the machine off at the latest this long after the end of its last run, even if files are "
+         "not copied yet.  [default: 12h]",
 )
 @click.option(
     "--off-after",
@@ -66,20 +68,20 @@ def machine() -> None:
     type=Duration(zero=True),
     default=TargetConfig.off_after_s,
     metavar="5m",
-    help="When all files are copied: switch off after this much time without a run.  [default: 5m]",
+    help="Switch the machine off after this much time without a run, if all files are copied.  [default: 5m]",
 )
 @click.option(
     "--disk-survives",
     is_flag=True,
     help=(
-        "The machine keeps its files when it is off, so Stoker switches the machine off without waiting for "
-        "copies."
+        "The disk of the machine keeps its files while the machine is off. Stoker then switches the "
+        "machine off without waiting for copies."
     ),
 )
 @click.option(
     "--yes",
     is_flag=True,
-    help="Accept the key of an unknown host without asking. A changed key is never accepted.",
+    help="Accept the key of an unknown host without asking. Stoker never accepts a changed key.",
 )
 @json_option("Print the facts about the machine as JSON.")
 def add(name: str, address: tuple[str, ...], yes: bool, as_json: bool, **o: Any) -> None:
@@ -153,7 +155,7 @@ def _policy(name: str, config: TargetConfig) -> str:
     )
     return (
         f"{name} is switched off {after} {drained}, at the latest {format_duration(config.off_latest_s)} "
-        f"after its last run, with this command: {output.shown(config.off)}"
+        f"after its last run. The command that switches it off: {output.shown(config.off)}"
     )
 
 
@@ -195,14 +197,14 @@ def _standing(machine: dict) -> str:
     if not machine["address"] or off is None:
         return "no --off command" if machine["address"] else ""
     if off["state"] == "waiting" and off["off_at"]:
-        return f"off at {output.local_time(off['off_at'])[11:16]}" + (
+        return f"switched off at {output.local_time(off['off_at'])[11:16]}" + (
             " at the latest" if off["why"] != "drained" else ""
         )
     if off["state"] == "failed":
-        return f"--off failed (exit code {off['last']['code']})"
+        return f"the --off command failed (exit code {off['last']['code']})"
     if off["state"] in ("off", "ran"):
-        return "--off command was run"
-    return f"off {format_duration(off['after_s'])} after its last run"
+        return "the --off command was run"
+    return f"switched off {format_duration(off['after_s'])} after its last run"
 
 
 @machine.command("off")
@@ -230,7 +232,7 @@ def off(name: str, yes: bool, as_json: bool) -> int:
                     "stoker pull RUN"
                 ),
             )
-        if not output.ask(f"{told} Switch it off?", default=False):
+        if not output.ask(f"{told} Switch {output.shown(name)} off?", default=False):
             return 1
     done = plane().machine_off(name)
     if as_json:
@@ -311,7 +313,7 @@ def data(name: str, remove: tuple[str, ...], as_json: bool) -> None:
     unknown = [each for each in remove if not any(told["removed"] for told in found)]
     if unknown:
         raise NotFound(f"There is no dataset {output.shown(unknown[0])} on {output.shown(name)}.",
-                       hint=f"See all: stoker machine data {output.shown(name)}")
+                       hint=f"List the datasets: stoker machine data {output.shown(name)}")
     rows = [
         [
             output.shown(each["label"] or "-"),
@@ -338,10 +340,10 @@ def rm(name: str, yes: bool, as_json: bool) -> int:
     if active:
         raise StateError(
             (
-                f"{output.shown(name)} cannot be removed while runs are active there "
-                f"({len(active)}, including {output.shown(active[0]['name'])})."
+                f"{output.shown(name)} cannot be removed before all its runs have ended ({len(active)} "
+                f"active, such as {output.shown(active[0]['name'])})."
             ),
-            hint=f"Wait for them or stop them: stoker stop {output.type_ref(active[0])}",
+            hint=f"To stop this run: stoker stop {output.type_ref(active[0])}",
         )
     if runs and not yes:
         count = f"{len(runs)} ended run{'' if len(runs) == 1 else 's'}"
@@ -357,7 +359,7 @@ def rm(name: str, yes: bool, as_json: bool) -> int:
                     "stoker rm RUN..."
                 ),
             )
-        if not output.ask(f"{told} Remove it?", default=False):
+        if not output.ask(f"{told} Remove {output.shown(name)}?", default=False):
             return 1
     try:
         plane().machine_withdraw(name)
@@ -421,7 +423,7 @@ def _cannot(facts: dict) -> list[str]:
     torches = [each["python"] for each in pythons or () if each["torch"]]
     told = []
     if chosen and pythons is not None and chosen not in [each["python"] for each in pythons]:
-        told.append(f"scripts run with {output.shown(chosen)}, as config.toml says")
+        told.append(f"scripts run with {output.shown(chosen)}, which config.toml sets")
     if pythons and not chosen and torches and not facts.get("torch"):
         told.append(
             f"python3 has no torch, but {output.shown(torches[0])} has torch. "

@@ -20,7 +20,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "run": ("run.command", "run", "Run a script or any other command."),
     "ps": ("listing", "ps", "List active runs and the ten that ended last."),
     "show": ("show", "show", "Show a run: status, reason, what to type next."),
-    "logs": ("runs", "logs", "Print the output of a run; -f follows."),
+    "logs": ("runs", "logs", "Print the output of a run; -f: also new output."),
     "plot": ("numbers", "plot", "Draw the metrics of runs as curves."),
     "compare": ("numbers", "compare", "Compare parameters and metrics of runs."),
     "board": ("board", "board", "Show runs in TensorBoard, on this machine."),
@@ -124,7 +124,7 @@ OTHER_WORDS = {  # what other tools call it
 HELP = """Run a training; keep its log, exit reason and progress, even if the terminal closes or the machine restarts.
 
 \b
-  stoker run train.py --lr 0.1     run here, as python would; Ctrl-Z detaches
+  stoker run train.py --lr 0.1     run in this folder, like python; Ctrl-Z detaches
   stoker run -d -- python a.py     run in the background
   stoker ps                        list active and ended runs
   stoker logs -f NAME              follow the output

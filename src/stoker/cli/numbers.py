@@ -31,11 +31,13 @@ POINT_COLUMNS = ("run", "metric", "source", "axis", "step", "value", "time")
     "names",
     multiple=True,
     metavar="NAME",
-    help="Draw this metric, in training and validation. Can be repeated.  [default: the first three]",
+    help="Draw this metric, in training and validation. Can be repeated.  [default: the first three metrics]",
 )
-@click.option("--svg", metavar="FILE", help="Write the picture as an SVG file instead.")
-@click.option("--png", metavar="FILE", help="Write the picture as a PNG file instead. Needs matplotlib.")
-@click.option("--html", metavar="FILE", help="Write an HTML file with picture and table instead.")
+@click.option("--svg", metavar="FILE", help="Write the picture to an SVG file, not to the terminal.")
+@click.option("--png", metavar="FILE", help="Write the picture to a PNG file, not to the terminal. Needs "
+                                            "matplotlib.")
+@click.option("--html", metavar="FILE", help="Write the picture and a table to an HTML file, not to the "
+                                             "terminal.")
 @click.option(
     "--csv",
     "as_csv",
@@ -46,7 +48,8 @@ POINT_COLUMNS = ("run", "metric", "source", "axis", "step", "value", "time")
     "--points",
     type=int,
     metavar="N",
-    help="Print at most about N points of a curve; keep extreme values.  [default: 10000]",
+    help="Use about N points of each curve at most, among them the smallest and the largest value.  "
+         "[default: 10000]",
 )
 @json_option("Print the curves as one JSON object.")
 def plot(  # noqa: PLR0917
@@ -93,8 +96,8 @@ def plot(  # noqa: PLR0917
         raise NotFound(
             f"{found[0]['run']['name']} has no metrics.",
             hint=(
-                "Stoker finds printed numbers only if three output lines have the same form. "
-                f"To see the output: stoker logs {output.type_ref(found[0]['run'])}"
+                "Stoker finds printed numbers only if at least three output lines have the same form. To "
+                f"see the output: stoker logs {output.type_ref(found[0]['run'])}"
             ),
         )
     charts = charts_of(found)
@@ -118,7 +121,8 @@ def plot(  # noqa: PLR0917
     if len(charts) > len(shown):
         left = ", ".join(dict.fromkeys(each.title for each in charts[len(shown):]))
         output.say(
-            f"{len(charts) - len(shown)} not drawn: {output.cut(left, 200)}. To draw a metric: --metric NAME"
+            f"{len(charts) - len(shown)} metrics are not drawn: {output.cut(left, 200)}. To draw a metric: "
+            "--metric NAME"
         )
 
 
@@ -229,7 +233,7 @@ def _point(point: list | None, unit: str = "") -> str:
     "names",
     multiple=True,
     metavar="NAME",
-    help="Compare this metric. Can be repeated.  [default: four metrics]",
+    help="Compare this metric. Can be repeated.  [default: the first four metrics]",
 )
 @click.option(
     "--sort", metavar="NAME", help="Sort by this metric (best first) or by this parameter (smallest first)."
@@ -258,7 +262,7 @@ def compare(  # noqa: PLR0917
 
     chosen = spread(refs)
     for ref in chosen:
-        say_which(ref, plane().run(ref), f"To compare all: stoker compare '{output.shown(ref)}*'")
+        say_which(ref, plane().run(ref), f"To compare all these runs: stoker compare '{output.shown(ref)}*'")
     with output.slow("reading the metrics of the runs"):
         found = plane().compare(chosen, code=diff)
     if diff and not as_json:
@@ -286,5 +290,5 @@ def compare(  # noqa: PLR0917
     comparison.show(found, header, rows, sort or next(iter(names), None))
     if sort and comparison.is_metric(found, sort):
         best = found["runs"][0]
-        output.say(f"best {output.shown(sort)}: {output.shown(best['name'])}. To run it again: stoker run -- "
-                   f"{output.command_line(best['command'])}")
+        output.say(f"best {output.shown(sort)}: {output.shown(best['name'])}. To repeat this run: stoker "
+                   f"run -- {output.command_line(best['command'])}")

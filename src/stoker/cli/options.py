@@ -95,8 +95,9 @@ class Signal(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         name = str(value).upper().removeprefix("SIG")
         if name not in SIGNALS:
-            raise InvalidSpec(f"'{output.shown(str(value))}' is not a signal that Stoker can send to a run.",
-                              hint=f"One of {', '.join(SIGNALS)}.")
+            raise InvalidSpec(f"'{output.shown(str(value))}' is not the name of a signal that Stoker can "
+                              "send to a run.",
+                              hint=f"Use one of: {', '.join(SIGNALS)}.")
         return name
 
 
@@ -155,7 +156,8 @@ class Stall(click.ParamType):
         after, _, act = str(value).partition(":")
         if act not in ("", "warn", "stop", "restart"):
             raise InvalidSpec(
-                f"'{output.shown(str(value))}' has an unknown action; the actions are stop and restart.",
+                f"'{output.shown(str(value))}' has an unknown action. The actions are warn, stop and "
+                "restart.",
                 hint="--stall 10m, --stall 10m:stop or --stall 10m:restart",
             )
         return parse_duration(after), act or "warn"
@@ -259,8 +261,8 @@ def say_which(ref: str, run: dict, others: str = "All: stoker ps --all") -> None
     if count < 2 or output.json_wanted():
         return
     output.say(
-        f"{count} runs have the name {output.shown(ref)}; using the newest, {output.shown(run['name'])}. "
-        f"{others}"
+        f"{count} runs have the name {output.shown(ref)}; Stoker uses the newest, "
+        f"{output.shown(run['name'])}. {others}"
     )
 
 

@@ -15,7 +15,7 @@ def print_preview(told: dict) -> None:
     name = output.shown(told["target"])
     output.say("dry run: nothing was sent or started")
     if told["in_place"]:
-        output.say("the run would work directly in this folder; nothing would be copied")
+        output.say("the run would use this folder itself; nothing would be copied")
         return
     rows = [
         ("command", shlex.join(told["command"])),

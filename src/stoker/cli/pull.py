@@ -41,8 +41,8 @@ def pull(ref: str, files: tuple[str, ...], as_json: bool) -> int:
     if failed:
         output.print_error(
             TargetError(
-                f"{len(failed)} of {len(told['files'])} files were not copied: {_named(failed)} "
-                f"({output.shown(failed[0]['why'])}).",
+                f"{len(failed)} of {len(told['files'])} files were not copied: {_named(failed)} (reason "
+                f"for the first file: {output.shown(failed[0]['why'])}).",
                 hint=f"Try again: stoker pull {output.type_ref(run)}",
             )
         )
@@ -70,7 +70,7 @@ def _bring(run_id: str, patterns: tuple[str, ...]) -> dict:
                     told |= line
             if not told.get("done"):
                 raise ServerError(
-                    "The Stoker server ended while it was copying files.",
+                    "The Stoker server ended while Stoker was copying files.",
                     hint="Repeat the command; nothing is lost.",
                 )
         except ServerError:

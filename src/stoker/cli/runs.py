@@ -54,7 +54,7 @@ UNREACHABLE_S, UNREACHABLE_FORCED_S = 60.0, 10.0
     "--since",
     type=Since(),
     metavar="10m",
-    help="Print the output of the last 10 minutes. Also: today, yesterday.",
+    help="Print the output of the last 10 minutes. Also accepts: today, yesterday.",
 )
 @click.option(
     "--attempt", type=click.IntRange(min=1), metavar="N", help="Print attempt N instead of the newest."
@@ -122,8 +122,8 @@ def _print_all_lives(run_id: str, put: Frames) -> bool:
         sys.stderr
     ):
         output.say(
-            "This is standard output. Standard error of an attempt: stoker logs --err --attempt 1 "
-            f"{output.type_ref(shown)}"
+            "This is standard output. To see the standard error of an attempt: stoker logs --err "
+            f"--attempt 1 {output.type_ref(shown)}"
         )
     return True
 
@@ -209,8 +209,8 @@ def _tell_of_attempts(run: dict, given: int | None) -> None:
 def attach(ref: str | None, no_input: bool) -> int:
     """Return to a run: see its output and type input. Without RUN: the newest active run.
 
-    Ctrl-C sends SIGINT to the run. To end the run, press Ctrl-C three times within three seconds.
-    Ctrl-Z detaches. The exit code is the run's own.
+    Ctrl-C sends SIGINT to the run. If the run ignores SIGINT, press Ctrl-C three times within three seconds.
+    Ctrl-Z detaches. `stoker attach` ends with the exit code of the run.
     """
     from stoker.cli.run.follow import Follower
 
@@ -307,13 +307,13 @@ def tell_end(run: dict) -> None:
     "--grace",
     type=Duration(),
     metavar="10s",
-    help="Time that the run has to exit after each signal, before Stoker sends the next one.  "
-    "[default: the --grace of stoker run]",
+    help="Time that the run has to exit after each signal, before Stoker sends the next signal.  "
+         "[default: the --grace of stoker run]",
 )
 @click.option(
-    "--force", is_flag=True, help="Kill all processes of the run at once, without a warning to the script."
+    "--force", is_flag=True, help="Kill all processes of the runs at once, without a warning to the scripts."
 )
-@click.option("--no-wait", is_flag=True, help="Return at once; do not wait for the end.")
+@click.option("--no-wait", is_flag=True, help="Return at once; do not wait until the runs have ended.")
 @json_option("Print the runs as JSON.")
 def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool, as_json: bool) -> int:
     """Stop runs, gracefully first, then by force. `stoker start` starts a stopped run again.
@@ -366,7 +366,7 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
 def _silent_since(run: dict) -> str:
     """That its machine cannot be reached, and since when."""
     if run.get("reachability") == "unseen":
-        return "Stoker cannot see its processes"
+        return "Stoker cannot see the run's processes"
     since = (run.get("unreachable") or {}).get("since")
     told = f" since {clock_time(from_iso(since), time.time())}" if since else ""
     return f"{output.shown(run['target'])} cannot be reached{told}"
@@ -420,8 +420,8 @@ def ladder_line(stage: dict) -> str:
     "--edited",
     is_flag=True,
     help=(
-        "Start a run whose script you have edited. The run restarts from scratch, because its image (saved "
-        "state) belongs to the old script."
+        "Start a run after you have edited its script. The run restarts from scratch, because its image "
+        "(saved state) belongs to the old script."
     ),
 )
 @json_option("Print the run as JSON.")
@@ -465,7 +465,7 @@ def _start_tagged(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
     """Start what has this tag and did not reach its end, oldest first. Raises InvalidSpec with --attach."""
     if follow:
         raise InvalidSpec(
-            f"--attach follows one run, and {output.shown(ref)} means several runs.",
+            f"--attach can follow only one run, but {output.shown(ref)} means several runs.",
             hint="Leave out --attach.",
         )
     ended = [
@@ -482,7 +482,7 @@ def _start_tagged(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
         output.say(
             f"started again: {names}"
             if started
-            else f"nothing to start: no run of {output.shown(ref)} failed or was stopped"
+            else f"nothing to start: no run with the tag {output.shown(ref)} has failed or was stopped"
         )
     return code
 
@@ -491,11 +491,12 @@ def _start_tagged(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
 @ref_argument()
 @click.argument("duration", required=False, type=Duration(), metavar="[3h]")
 @click.option(
-    "--pin/--unpin", "pin", default=None, help="Protect the run from `stoker gc`, or stop protecting it."
+    "--pin/--unpin", "pin", default=None, help="--pin: `stoker gc` never deletes the run. --unpin: "
+                                               "`stoker gc` can delete the run again."
 )
 @json_option("Print the run as JSON.")
 def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> None:
-    """Let a run continue for 3h from now, whatever its limit was.
+    """Let a run continue for at least 3h from now, even if its time limit was shorter.
     Or pin the run, so that `stoker gc` does not delete it."""
     if duration is None and pin is None:
         raise InvalidSpec(
@@ -510,7 +511,7 @@ def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> N
         limit = (run.get("limits") or {}).get("time_s")
         ran = run.get("used_s") or 0
         told = (
-            f"stops after {format_duration(limit)} of running time; used so far: {format_duration(ran)}"
+            f"the run stops after {format_duration(limit)} of running time ({format_duration(ran)} so far)"
             if limit
             else "no time limit"
         )
@@ -526,8 +527,8 @@ def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> N
     "--force",
     is_flag=True,
     help=(
-        "Stop active runs first, then delete them. If their machine does not answer, delete only the data "
-        "that is stored here."
+        "Stop active runs first, then delete them. If the machine of a run does not answer, delete only "
+        "the data of the run that is stored on this machine."
     ),
 )
 @json_option("Print the deleted runs as JSON.")

@@ -117,13 +117,14 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
     if run.get("waits_for_input"):
         yield "waits for input", f"to type: stoker attach {output.type_ref(run)}"
     if run.get("unreachable"):
-        yield "reachable", f"no: {output.unreachable(run['unreachable'])}; these facts may be old"
+        yield "reachable", f"no: {output.unreachable(run['unreachable'])}; the facts shown here may be old"
     elif run.get("reachability") == "unreachable":
-        yield "reachable", "no: its machine does not answer; these facts may be old"
+        yield "reachable", "no: the run's machine does not answer; the facts shown here may be old"
     if run.get("reachability") == "unseen" and not State(run["state"]).final:
         yield (
             "reachable",
-            "only the run's folder; its processes were started in another container or on another node",
+            "only the run folder can be read; the run's processes were started in another container or on "
+            "another node",
         )
     if run.get("target") != "local":
         yield "target", f"{output.shown(str(run.get('target')))}{_keeps_running(run)}"
@@ -138,7 +139,8 @@ def _keeps_running(run: dict) -> str:
         machine = load_config(home()).targets.get(str(run.get("target")))
         if State(run["state"]).final and machine is not None and machine.host and not machine.off:
             return (
-                "; it has no --off command, so it stays on; a rented machine then continues to cost money"
+                "; this machine has no --off command, so it stays on. A rented machine then continues to "
+                "cost money"
             )
     return ""
 
@@ -160,7 +162,8 @@ def _numbers(told: dict) -> Iterator[tuple[str, str]]:
     if len(metrics) > METRICS_SHOWN:
         yield (
             "...",
-            f"{len(metrics) - METRICS_SHOWN} more (stoker plot draws them, stoker show --json lists them)",
+            f"{len(metrics) - METRICS_SHOWN} more metrics (to draw them: stoker plot; to list them: stoker "
+            "show --json)",
         )
 
 
@@ -196,7 +199,7 @@ def _resume(resume: dict, hooks: dict) -> Iterator[tuple[str, str]]:
         yield (
             "edited",
             output.shown(
-                f"{names}, after the image was taken. To restart from scratch: stoker start --edited"
+                f"{names} (edited after the image was taken). To restart from scratch: stoker start --edited"
             ),
         )
     if resume.get("not_taken"):
@@ -218,7 +221,7 @@ def _tuned(run: dict) -> Iterator[tuple[str, str]]:
             ),
         )
     if (run.get("spec") or {}).get("settings") and not told:
-        yield "not yet applied", "settings of stoker tune; no process has used them yet"
+        yield "not yet applied", "the settings of stoker tune; no process has used these settings yet"
 
 
 def _rehearsal(told: dict) -> Iterator[tuple[str, str]]:
@@ -296,15 +299,15 @@ def _attempt(attempt: dict) -> tuple[str, str]:
             ", ..." if len(left) > LEFT_NAMED else ""
         )
         parts.append(
-            f"left {len(left)} process{'es' if len(left) > 1 else ''} running, which Stoker ended: "
-            f"{output.shown(names)}"
+            f"Stoker ended {len(left)} process{'es' if len(left) > 1 else ''} that the attempt left "
+            f"running: {output.shown(names)}"
         )
     spared = (attempt.get("leftovers") or {}).get("spared") or ()
     if spared:
         names = ", ".join(f"{p.get('name')} ({p.get('pid')})" for p in spared[:LEFT_NAMED]) + (
             ", ..." if len(spared) > LEFT_NAMED else ""
         )
-        parts.append(f"left running as a daemon: {output.shown(names)}")
+        parts.append(f"daemons that still run: {output.shown(names)}")
     if attempt.get("out_bytes") is not None:
         parts.append(f"log {format_size(attempt['out_bytes'])}")
     return number, ", ".join(parts)
@@ -335,9 +338,9 @@ def _files(files: list[dict]) -> Iterator[tuple[str, str]]:
         text = f"{format_size(entry.get('bytes') or 0)}  {entry.get('change') or ''}{place}{doubt}"
         yield output.shown(str(entry.get("path"))), text.rstrip()
     if len(files) > FILES_SHOWN:
-        yield "...", f"{len(files) - FILES_SHOWN} more (stoker show --json lists them)"
+        yield "...", f"{len(files) - FILES_SHOWN} more files (to list them: stoker show --json)"
     if files and files[-1].get("uncertain"):  # they are the last ones
-        yield "", "uncertain: Stoker did not see which program wrote it"
+        yield "", "uncertain: Stoker did not see which program wrote the file"
 
 
 def _settings(run: dict) -> Iterator[tuple[str, str]]:
@@ -350,7 +353,7 @@ def _settings(run: dict) -> Iterator[tuple[str, str]]:
         ", ".join(f"{output.shown(k)} -> {output.shown(v)}" for k, v in (run.get("mounts") or {}).items()),
     )
     names = run.get("env_names") or []
-    yield "environment", f"{len(names)} variables (stoker show --json lists their names)" if names else ""
+    yield "environment", f"{len(names)} variables (to list their names: stoker show --json)" if names else ""
     code = run.get("code") or {}
     if isinstance(code, dict) and code.get("commit"):
         yield (

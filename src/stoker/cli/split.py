@@ -55,7 +55,8 @@ def _step(told: dict) -> str:
         parts.append(f"median {middle} ms, 90th percentile {slow} ms, slowest {slowest} ms")
     if told.get("first_s") is not None:
         parts.append(
-            f"the first took {_time(told['first_s'])}, after {_time(told.get('setup_s') or 0)} of preparation"
+            f"the first step took {_time(told['first_s'])}; preparation before it took "
+            f"{_time(told.get('setup_s') or 0)}"
         )
     return "\n".join(parts)
 

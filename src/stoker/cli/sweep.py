@@ -16,25 +16,27 @@ from stoker.cli.options import ALL_RUNS, ENDED_EARLY, json_option, plane
 from stoker.cli.run import launch, tuned
 from stoker.cli.run.command import Command, choose_python, make_spec, run, run_env
 
-EPILOG = """Put Stoker's options before the command: all options after the command's first word belong to the command.
+EPILOG = """Put Stoker's options before the command. All options after the first word of the command belong to the command.
 
 \b
   stoker sweep --param lr=0.1,0.03,0.01 --param wd=0,1e-4 -- train.py --epochs 5
   stoker sweep --param lr=1e-5..1e-1:log --param width=64..512 --random 40 --gpus 1 -- train.py
   stoker sweep --param lr=0.1,0.01 -- train.py optim.lr={lr}
 
-Stoker adds a value to the command as `--lr 0.1`. If the command contains {lr}, Stoker puts the value there instead.
-NAME=1,2,3 is a list. 0.0..0.5:6 means six values at equal distances, 1e-4..1:log5 five values with equal ratios.
-A range without a number of values, such as 1..8, needs --random. Each run has a frozen copy of the folder.
+Stoker adds each value to the end of the command, such as `--lr 0.1`. If the command contains {lr}, Stoker replaces {lr} by
+the value instead. NAME=1,2,3 is a list of three values. NAME=0.0..0.5:6 means six values with equal distances.
+NAME=1e-4..1:log5 means five values with equal ratios. A range such as NAME=1..8 has no number of values, so it needs --random.
+Each run has a frozen copy of the folder.
 
 \b
-  stoker ps --tag sweep-1      list its runs
-  stoker wait @sweep-1         wait for all of them; stop, start and rm take @sweep-1 too
+  stoker ps --tag sweep-1      list the runs of the sweep
+  stoker wait @sweep-1         wait for these runs; `stop`, `start` and `rm` also accept @sweep-1
 
-With --halve val_loss, Stoker reads val_loss of each run and ends the worst runs early. The server does this, so the terminal may be
-closed. Runs that were ended early have the tag ended-early, and do not start again automatically.
+With --halve val_loss, Stoker reads val_loss of each run and ends the worst runs early. The server does this, so you can close
+the terminal. Runs that were ended early get the tag ended-early. Stoker does not start these runs again automatically.
 
-To continue a sweep, type the same command with its --name: runs that failed or were stopped start again.
+To continue a sweep, type its command again, with the name of the sweep as --name. Runs that failed or were stopped then start
+again.
 """  # noqa: E501
 OF_RUN = (
     "time_s",
@@ -78,7 +80,7 @@ NAME_OF_SWEEP = re.compile(r"sweep-(\d+)")
     "params",
     multiple=True,
     metavar="NAME=VALUES",
-    help="A parameter and its values. Can be repeated.",
+    help="Parameter, and the values to try. Can be repeated.",
 )
 @click.option(
     "--random",
@@ -95,16 +97,18 @@ NAME_OF_SWEEP = re.compile(r"sweep-(\d+)")
     help="Name of the sweep, and the tag of its runs.  [default: sweep-1, sweep-2, ...]",
 )
 @click.option("--at-once", type=click.IntRange(min=1), metavar="N",
-              help="Run at most N at the same time.  [default: 1; with --gpus or --slots: all that fit]")
+              help="Run at most N runs at the same time.  [default: 1; with --gpus or --slots: as many as "
+                   "fit on the machine]")
 @click.option(
     "--halve",
     metavar="METRIC",
-    help="After 1, 2, 4, ... values of METRIC, compare the run with the other runs. If the run is in the "
-    "worse half, end it early. METRIC:min or METRIC:max says which value is better. Needs Optuna.",
+    help="Compare each run with the other runs after 1, 2, 4, ... values of METRIC. End a run early if it "
+         "is in the worse half. METRIC:min means that smaller values are better, METRIC:max that larger "
+         "values are better. Needs Optuna.",
 )
 @click.option("--halve-after", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
-              help="Compare the run after N, 2 N, 4 N, ... values, not after 1, 2, 4, ...")
-@click.option("--dry-run", is_flag=True, help="Print the commands; run none.")
+              help="With --halve: compare each run after N, 2 N, 4 N, ... values of METRIC.")
+@click.option("--dry-run", is_flag=True, help="Print the commands of the runs; start no run.")
 @json_option("Print the name of the sweep and its runs as JSON.")
 def sweep(command: tuple[str, ...], params: tuple[str, ...], as_json: bool, **o: Any) -> int:
     """Run a command once for each combination of parameter values."""
@@ -117,8 +121,8 @@ def sweep(command: tuple[str, ...], params: tuple[str, ...], as_json: bool, **o:
     if o["name"] and not A_NAME.fullmatch(o["name"]):
         raise InvalidSpec(
             (
-                f"{o['name']!r} cannot be the name of a sweep: at most 30 characters, no spaces, commas or "
-                "slashes."
+                f"{o['name']!r} cannot be the name of a sweep. A name has at most 30 characters, and no "
+                "space, comma or slash."
             ),
             hint="stoker sweep --name lr-and-wd ...",
         )
@@ -189,11 +193,11 @@ class _Sweep:
         Raises StateError."""
         if list(there["command"]) != list(spec["command"]):
             raise StateError(
-                f"{output.shown(there['name'])} already exists with another command: "
+                f"The run {output.shown(there['name'])} already exists with another command: "
                 f"{output.command_line(there['command'])}",
                 hint=(
-                    "Continue the sweep with the command that started it, or give another name: "
-                    f"--name {self.name}b"
+                    "To continue the sweep, type the command that started it. For a new sweep, give "
+                    f"another name: --name {self.name}b"
                 ),
             )
         if State(there["state"]) in (State.FAILED, State.STOPPED) and ENDED_EARLY not in (

@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from stoker.tune.search import Report
     from stoker.tune.trial import Command
 
-EPILOG = """Stoker starts the script several times in this folder, for a few seconds each. Files that the script writes go
-to a scratch folder, which Stoker removes afterwards. Stoker measures where the time of a step goes, and compares promising
-settings with the unchanged script. It measures the best settings again in new processes, and keeps them for `stoker run`. Your
-files do not change. Ctrl-C ends the search, and Stoker reports the results so far.
+EPILOG = """Stoker starts the script several times in this folder. Each start lasts a few seconds. Your files do not change: the script
+writes its files to a scratch folder, which Stoker removes afterwards. Stoker measures where the time of a step goes, and compares
+promising settings with the unchanged script. Stoker measures the best settings again in new processes, then saves these settings.
+`stoker run` uses the saved settings. If you press Ctrl-C, the search ends, and Stoker reports the results so far.
 
 \b
   stoker tune train.py --epochs 90
   stoker tune --allow precision train.py       also try bfloat16, and check the accuracy
   stoker tune --fail-if "data wait > 10%" train.py
-  stoker tune --show train.py                  show kept settings;  --forget  deletes them
+  stoker tune --show train.py                  show saved settings;  --forget  deletes the settings
 
-Exit codes: 0 tuned, or no setting helps; 8 the condition of --fail-if is true; 9 tuning was not possible.
+Exit codes: 0: tuned, or no setting helps. 8: the condition of --fail-if is true. 9: tuning was not possible.
 """  # noqa: E501
 
 
@@ -48,24 +48,27 @@ Exit codes: 0 tuned, or no setting helps; 8 the condition of --fail-if is true; 
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND...")
 @click.option("--for", "for_s", type=Duration(), default="60s", show_default=True, metavar="60s",
-              help="Search for at most this long; accuracy checks take extra time.")
+              help="Longest time of the search. Accuracy checks take extra time.")
 @click.option("--allow", multiple=True, type=click.Choice(["precision"]), metavar="precision",
-              help="Also try bfloat16 and TF32; keep them only if the training reaches the same loss.")
-@click.option("--fail-if", metavar='"data wait > 10%"', help="Exit with 8 if this condition is true, for CI.")
+              help="Also try bfloat16 and TF32. Use them only if the training reaches the same loss.")
+@click.option("--fail-if", metavar='"data wait > 10%"',
+              help="For CI: exit with code 8 if this condition is true.")
 @click.option(
     "--network", is_flag=True, help="Let the script write to the network, for example to a metrics server."
 )
 @click.option("--force", is_flag=True, help="Tune even if the training takes less than 10 minutes.")
 @click.option("--no-keep", is_flag=True, help="Report only; do not save settings for `stoker run`.")
-@click.option("--batch", is_flag=True, help="Find the largest and the fastest batch size instead.")
+@click.option("--batch", is_flag=True,
+              help="Find the largest and the fastest batch size, and tune nothing else.")
 @click.option(
     "--svg",
     type=click.Path(dir_okay=False, writable=True),
     metavar="FILE",
     help="Write the chart of the report to FILE.",
 )
-@click.option("--show", is_flag=True, help="Show the kept settings of this script, or of all scripts.")
-@click.option("--forget", is_flag=True, help="Delete the kept settings of this script.")
+@click.option("--show", is_flag=True,
+              help="Show the saved settings of this script. Without a command: of all scripts.")
+@click.option("--forget", is_flag=True, help="Delete the saved settings of this script.")
 @json_option("Print the report as one JSON object.")
 def tune(command: tuple[str, ...], **o: Any) -> int:
     """Find settings that make a training faster, confirm them, and let `stoker run` apply them.
@@ -169,7 +172,7 @@ def _show(script: Path | None, o: Mapping[str, Any]) -> int:
         return 0
     if script is not None and not found:
         raise NotFound(
-            f"No settings are kept for {output.shown(str(script))}.",
+            f"No settings are saved for {output.shown(str(script))}.",
             hint=f"stoker tune {output.shown(str(script))}",
         )
     for entry in found:
@@ -180,7 +183,7 @@ def _show(script: Path | None, o: Mapping[str, Any]) -> int:
         for line in keep.fitting(entry, Path(entry["script"]))[1]:
             print(f"  {output.shown(line)}")
     if not found:
-        print("No settings are kept.")
+        print("No settings are saved.")
     return 0
 
 
@@ -189,10 +192,10 @@ def _forget(script: Path) -> int:
 
     if not keep.forget(home(), script):
         raise NotFound(
-            f"No settings are kept for {output.shown(str(script))}.",
-            hint="List kept settings: stoker tune --show",
+            f"No settings are saved for {output.shown(str(script))}.",
+            hint="List the saved settings: stoker tune --show",
         )
-    output.say(f"deleted; {output.shown(str(script))} runs without tuned settings again")
+    output.say(f"settings deleted; {output.shown(str(script))} runs without tuned settings again")
     return 0
 
 

@@ -83,14 +83,15 @@ def _linger() -> str:
     except (OSError, subprocess.TimeoutExpired):
         pass
     return (
-        "The server ends at logout. An administrator can change that: "
-        f"sudo loginctl enable-linger {getpass.getuser()}"
+        "The server ends at logout. To keep it running, an administrator can type: sudo loginctl "
+        f"enable-linger {getpass.getuser()}"
     )
 
 
 def _systemctl(*words: str) -> None:
     hint = (
-        "Runs continue without the server; the next command starts it. With cron: @reboot stoker server start"
+        "Runs continue without the server. The next command starts the server. To start the server at "
+        "boot with cron: @reboot stoker server start"
     )
     try:
         done = subprocess.run(

@@ -28,17 +28,18 @@ from stoker.cli.run.command import choose_python, make_spec, run_env
 from stoker.cli.run.keys import leave_on_signals
 from stoker.cli.whole_log import whole_log
 
-EPILOG = """The script runs in frozen copies of this folder, which Stoker deletes afterwards; your files do not change. The script
-runs once without recording, once recorded, and then once per kill: SIGKILL at a random moment, then `stoker start`. At the end
-Stoker compares weights, buffers, optimizer state, printed text and written files. If the script takes longer than --for, Stoker
-compares at the step that the script has reached by then.
+EPILOG = """Stoker runs the script in frozen copies of this folder, and deletes these copies afterwards. Your files do not change.
+The first run is not recorded. The second run is recorded. After that, Stoker makes the trials. In each trial, Stoker kills a run
+with SIGKILL at a random moment and resumes the run with `stoker start`. Stoker then compares the trial with the first run: weights,
+buffers, optimizer state, printed text and written files. If the first run is not finished after the time of --for, Stoker compares
+all runs at the step that the first run has reached by then.
 
 \b
   stoker verify-resume train.py
   stoker verify-resume --kills 20 --for 5m -- python train.py --epochs 1
   stoker verify-resume --resume-args "--resume last.pt" train.py    test the script's own resume
 
-Exit codes: 0 all trials were equal; 1 a trial was not equal; 125 nothing could be compared.
+Exit codes: 0: all trials were equal. 1: a trial was not equal. 125: nothing could be compared.
 """  # noqa: E501
 SETTLE_S = 0.2
 SOONER = 3  # tries to meet a run alive
@@ -69,14 +70,14 @@ TAIL_BYTES = 200  # of the log behind an image: enough lost values to check the 
     "--image-every",
     default="",
     metavar="20s",
-    help="Interval between images: 20s, 50steps. [default: 8 images per run]",
+    help="Interval between images, such as 20s or 50steps. [default: 8 images per run]",
 )
 @click.option(
     "--resume-args",
     metavar="ARGS",
     help=(
-        "Test the script's own resume code instead: restart the script in the same folder with these "
-        "arguments."
+        "Test the script's own resume code, not exact resume. After a kill, restart the script in the "
+        "same folder with these arguments."
     ),
 )
 @click.option(
@@ -87,7 +88,7 @@ TAIL_BYTES = 200  # of the log behind an image: enough lost values to check the 
     metavar="N",
     help="Random seed for the moments of the kills.",
 )
-@click.option("--keep", is_flag=True, help="Keep the runs of this verification, to look at them.")
+@click.option("--keep", is_flag=True, help="Do not delete the runs of this verification at the end.")
 @json_option("Print the verdict and all trials as one JSON object.")
 def verify_resume(command: tuple[str, ...], **o: Any) -> int:
     """Test on this machine whether a killed run of the script resumes bit for bit; if not, show why."""
@@ -163,14 +164,14 @@ class _Bench:
         noise = compare.noise(plain, second)
         if second["digest"] is None or plain["digest"]["digest"] != second["digest"]["digest"]:
             return self._report(
-                "not deterministic: two runs without a kill end with different weights",
+                "the script is not deterministic: two runs without a kill end with different weights",
                 ["The runs cannot be compared bit for bit. Does the script set its seeds?", *_said(second)],
                 1,
                 [],
             )
         if self._own is None and not (second["resume"] or {}).get("image"):
             return self._report(
-                f"not resumable: {(second['resume'] or {}).get('reason') or 'no image was made'}",
+                f"the run is not resumable: {(second['resume'] or {}).get('reason') or 'no image was made'}",
                 _said(second),
                 1,
                 [],
@@ -222,16 +223,17 @@ class _Bench:
             for name in noise.names()
         ]
         notes += [
-            "not compared: overwritten frames of progress bars; their number depends on the time"
+            "not compared: overwritten frames of progress bars, because their number depends on the time"
         ] * any(t["only_bars"] for t in trials)
         notes += [] if self._own is not None else _said(recorded)
         wrong = [t for t in trials if t["different"] and (t["grade"] or self._own is not None)]
         if wrong:
-            return self._report(f"{way}: NOT equal in {len(wrong)} of {len(trials)} kills", notes, 1, trials)
+            return self._report(f"{way}: the result was NOT equal after {len(wrong)} of {len(trials)} kills",
+                                notes, 1, trials)
         if len(same) < len(trials):
             return self._report(
-                f"exact resume did not work after {len(trials) - len(same)} of {len(trials)} kills: "
-                "the script restarted from scratch with its old files present, and the results differ",
+                f"exact resume did not work after {len(trials) - len(same)} of {len(trials)} kills: the "
+                "script restarted from scratch. Its old files were still there, and the results differ",
                 notes,
                 1,
                 trials,
@@ -245,10 +247,13 @@ class _Bench:
                 1,
                 trials,
             )
-        from_image = f"; {len(came_back)} of them resumed from an image, the others restarted from scratch"
+        from_image = (
+            f"; after {len(came_back)} kills the run resumed from an image, after the other kills it "
+            "restarted from scratch"
+        )
         from_image = from_image if len(came_back) < len(trials) else ""
-        return self._report(f"{way}: bit-exact (verified: {len(same)} of {len(trials)} kills in {steps}"
-                            f"{from_image if self._own is None else ''})", notes, 0, trials)
+        return self._report(f"{way}: bit-exact (verified after {len(same)} of {len(trials)} kills, in "
+                            f"{steps}{from_image if self._own is None else ''})", notes, 0, trials)
 
     def _report(self, verdict: str, notes: list[str], code: int, trials: list[dict]) -> dict:
         return {"verdict": verdict, "notes": notes, "exit_code": code, "trials": trials, "kills": len(trials)}
@@ -289,7 +294,7 @@ class _Bench:
         if not killed:
             return "the run finished before the kill"
         if self._own is not None:
-            return "restarted with its own arguments"
+            return "restarted with the arguments of --resume-args"
         if _back(ended):
             return f"resumed at step {_back(ended)['step']:,}, {_back(ended).get('grade')}"
         return "; ".join((ended["resume"] or {}).get("not_taken") or ()) or "restarted from scratch"

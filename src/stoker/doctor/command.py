@@ -128,8 +128,8 @@ def settle(
         raise InvalidSpec(
             f"{reading.shims[0]} finds no Python here: {answer.why.rstrip('.')}.",
             hint=(
-                "Run python --version in this folder; with pyenv, pyenv versions lists the installed "
-                "Pythons."
+                "To see why, run python --version in this folder. With pyenv, `pyenv versions` lists the "
+                "installed Pythons."
             ),
         )
     found = (answer.executable if answer else "") or reading.interpreter
@@ -168,7 +168,7 @@ def _python_command(command: Sequence[str], folder: Path, env: dict[str, str]) -
         names = (first, "python3") if first == "python" else (first,)
         found, shims, warnings = _find_python(names, folder, env)
         if os.path.basename(found) != first and not shims:
-            warnings.append(f"There is no {first} here; using {found}.")
+            warnings.append(f"There is no {first} here, so Stoker uses {found}.")
     options, module, rest = _python_options(command[1:])
     script, path = _python_target(module, rest, folder)
     return Reading(
@@ -224,9 +224,8 @@ def _find_python(
     if not found:
         raise InvalidSpec(
             f"There is no {names[0]} on your PATH.",
-            hint="Activate your environment first (source .venv/bin/activate, conda activate NAME), or name "
-                "one: "
-            "stoker run -- /path/to/python train.py",
+            hint="Activate your environment first (source .venv/bin/activate, conda activate NAME), or "
+                 "name a Python: stoker run -- /path/to/python train.py",
         )
     warnings = []
     venv = env.get("VIRTUAL_ENV", "")
@@ -290,7 +289,7 @@ def _behind_shim(path: str, folder: Path, env: dict[str, str]) -> str:
                 f"{path} finds no program here: "
                 f"{said[0].rstrip('.') if said else 'pyenv has no version with this program'}."
             ),
-            hint="List the Pythons with pyenv versions; choose one with pyenv local VERSION.",
+            hint="To list the Pythons: pyenv versions   To choose a Python: pyenv local VERSION",
         )
     return os.fsdecode(done[1].strip()) or path
 

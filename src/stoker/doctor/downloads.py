@@ -73,7 +73,7 @@ _HUB_LIBRARIES = (
     "open_clip.",
     "timm.",
 )
-_ONCE = "If the machine of the run has no network access, download it before the run."
+_ONCE = "If the machine of the run has no network access, download the data before the run."
 _FETCH_COMMAND = re.compile(r"(^|[\s;&|])(wget|curl|gdown|aria2c|git clone)\s")
 
 def downloads(reader: Reader, around: Surroundings) -> Iterator[Finding]:
@@ -116,7 +116,7 @@ def _download(call: Call, reader: Reader, around: Surroundings) -> tuple[str, st
 def _dataset(call: Call, name: str, around: Surroundings) -> tuple[str, str, str] | None:
     root = call.keywords.get("root") or (call.positional_texts[0] if call.positional_texts else "")
     if not root:
-        return "note", f"The script downloads {name} if its data folder is empty.", _ONCE
+        return "note", f"The script downloads {name} if the data folder is empty.", _ONCE
     where = Path(os.path.normpath(os.path.join(around.folder, os.path.expanduser(root))))
     wanted = _DATASETS.get(name)
     if wanted is None:
@@ -126,13 +126,13 @@ def _dataset(call: Call, name: str, around: Surroundings) -> tuple[str, str, str
             else (
                 "note",
                 f"The script downloads {name} to {where}, which does not exist yet.",
-                "Download it once before the run.",
+                "Download {name} once before the run.",
             )
         )
     if any(os.path.exists(where / (wanted + end)) for end in ("", ".gz")):
         return None
-    return ("warn", f"The script downloads {name} at start: {where / wanted} does not exist.",
-            f"Download it once with a network, or put the files into {where}.")
+    return ("warn", f"The script downloads {name} at its start, because {where / wanted} does not exist.",
+            f"Download {name} once on a machine with a network, or put the files into {where}.")
 
 
 def _hub(call: Call, kind: str, around: Surroundings) -> tuple[str, str, str] | None:
@@ -153,10 +153,11 @@ def _hub(call: Call, kind: str, around: Surroundings) -> tuple[str, str, str] | 
     if any(p.is_dir() for p in places):
         return None
     offline = env.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on")
-    ending = " and HF_HUB_OFFLINE forbids it" if offline else ""
+    forbidden = ". But HF_HUB_OFFLINE forbids this download" if offline else ""
     option = " --repo-type dataset" if kind == "datasets" else ""
-    return ("warn", f"The script downloads {name} at start: {places[0]} does not exist{ending}.",
-            f"Download it once with a network: hf download {name}{option}")
+    return ("warn", f"The script downloads {name} at its start, because {places[0]} does not "
+                    f"exist{forbidden}.",
+            f"Download {name} once while the network is available: hf download {name}{option}")
 
 
 def _torch_weights(call: Call, around: Surroundings) -> tuple[str, str, str] | None:
@@ -166,8 +167,10 @@ def _torch_weights(call: Call, around: Surroundings) -> tuple[str, str, str] | N
     name = call.name.rsplit(".", 1)[-1]
     if any(cache.glob(f"{name}-*")) or any(cache.glob(f"{name}_*")):
         return None
-    return ("warn", f"The script downloads weights of {name} at start: {cache} does not contain them.",
-            "Download them once with a network, or set TORCH_HOME.")
+    return ("warn", f"The script downloads the weights of {name} at its start, because {cache} does not "
+                    "contain these weights.",
+            "Download the weights once while the network is available, or set TORCH_HOME to a folder with "
+            "the weights.")
 
 
 def _which(call: Call) -> str:

@@ -50,7 +50,8 @@ LINTS = {
         Lint(
             "sync-each-step",
             "note",
-            "The CPU waits for a value from the device at each step; this matters only for short steps.",
+            "The CPU waits for a value from the device at each step; this costs noticeable time only if "
+            "steps are short.",
             "Sum on the device (total += loss.detach()) and fetch the value every N steps.",
             lint_speed.sync_each_step,
         ),
@@ -86,8 +87,8 @@ LINTS = {
             "data-parallel",
             "note",
             (
-                "nn.DataParallel copies the network to each GPU at each step, and its single process is "
-                "the bottleneck."
+                "nn.DataParallel copies the network to each GPU at each step. Its single process is the "
+                "bottleneck."
             ),
             "Use DistributedDataParallel, started with torchrun.",
             lint_speed.data_parallel,
@@ -100,22 +101,24 @@ LINTS = {
                 "If steps depend on each other, each step is slower than the step before."
             ),
             (
-                "Remove retain_graph=True. If backward() then fails, use detach() on values carried from "
-                "step to step."
+                "Remove retain_graph=True. If backward() then fails, use detach() on the values that the "
+                "script carries from step to step."
             ),
             lint_speed.retain_graph,
         ),
         Lint(
             "unshuffled",
             "warn",
-            "On some or all machines, the sample order is the same in each epoch.",
+            "The training loader does not shuffle, or shuffles only on some machines. Without shuffling, "
+            "the sample order is the same in each epoch.",
             "Set shuffle=True for the training loader, on machines with a GPU and without.",
             lint_data.unshuffled,
         ),
         Lint(
             "duplicated-data",
             "warn",
-            "Each worker reads the whole IterableDataset, so each sample appears once per worker.",
+            "Each worker reads the whole IterableDataset, so each epoch contains each sample once per "
+            "worker.",
             "In __iter__, read only the share of this worker: torch.utils.data.get_worker_info().",
             lint_data.duplicated_data,
         ),
@@ -126,46 +129,47 @@ LINTS = {
                 "There are more workers than available cores; extra workers help only if reading waits for a "
                 "disk or network."
             ),
-            "Use at most num_workers=len(os.sched_getaffinity(0)), less with a CPU quota.",
+            "Use at most num_workers=len(os.sched_getaffinity(0)). With a CPU quota, use fewer workers.",
             lint_data.too_many_workers,
         ),
         Lint(
             "pin-without-gpu",
             "note",
-            "In a script that uses no GPU, pin_memory=True has no effect except a warning.",
+            "In a script that uses no GPU, pin_memory=True only causes a warning.",
             "Remove pin_memory=True.",
             lint_data.pin_without_gpu,
         ),
         Lint(
             "shuffle-before-cache",
             "warn",
-            "With cache() after shuffle() or after a random map(), every epoch repeats the order or the "
-            "random samples of the first epoch.",
+            "cache() comes after shuffle() or after a random map(). So every epoch repeats the order or "
+            "the random samples of the first epoch.",
             "Put cache() first, then shuffle() and random maps.",
             lint_data.shuffle_before_cache,
         ),
         Lint(
             "no-zero-grad",
             "warn",
-            "The script does not clear the gradients between two steps, or clears them before a step uses "
-            "them.",
+            "The script does not clear the gradients between two steps, or clears the gradients before "
+            "optimizer.step() uses them.",
             "Call optimizer.zero_grad() once a step, before backward().",
             lint_learning.no_zero_grad,
         ),
         Lint(
             "accumulation-undivided",
             "warn",
-            "Gradients of N batches are added without dividing the loss, "
-            "so the learning rate is N times as large.",
+            "The script adds the gradients of N batches, but does not divide the loss by N. The effect is "
+            "a learning rate that is N times as large.",
             "Use (loss / N).backward().",
             lint_learning.accumulation_undivided,
         ),
         Lint(
             "scheduler-place",
             "warn",
-            "The schedule counts epochs but is stepped once per batch, or counts batches but is stepped once "
-            "per epoch.",
-            "Step the schedule in its unit: after each epoch, or after each optimizer.step().",
+            "The learning rate schedule counts epochs but is stepped once per batch, or counts batches "
+            "but is stepped once per epoch.",
+            "Call scheduler.step() after each epoch if the schedule counts epochs, or after each "
+            "optimizer.step() if it counts batches.",
             lint_learning.scheduler_place,
         ),
         Lint(
@@ -186,15 +190,15 @@ LINTS = {
             "evaluation-mode",
             "warn",
             "The network has dropout or batch norm, and is evaluated in training mode.",
-            "Call model.eval() before evaluating, and model.train() after it.",
+            "Call model.eval() before the evaluation, and model.train() after the evaluation.",
             lint_learning.evaluation_mode,
         ),
         Lint(
             "softmax-before-loss",
             "warn",
             (
-                "The loss applies softmax (or sigmoid) itself. A second softmax makes the training slow "
-                "and poor."
+                "The loss applies softmax (or sigmoid) itself. A second softmax makes the training slower "
+                "and its result worse."
             ),
             "Pass the raw outputs to the loss.",
             lint_learning.softmax_before_loss,
@@ -202,14 +206,15 @@ LINTS = {
         Lint(
             "seed-in-loop",
             "warn",
-            "The same seed is set again in the loop, so each pass draws the same random numbers.",
+            "The same seed is set again in the loop, so each pass of the loop draws the same random numbers.",
             "Seed once before the loop.",
             lint_learning.seed_in_loop,
         ),
         Lint(
             "whole-model-saved",
             "note",
-            "torch.save(model) stores the names of your classes and files; if they change, loading fails.",
+            "torch.save(model) stores the names of your classes and files. If you rename a class or a "
+            "file, loading fails.",
             "Save model.state_dict().",
             lint_learning.whole_model_saved,
         ),

@@ -136,12 +136,13 @@ def open_files() -> Iterator[Finding]:
         yield Finding(
             "note",
             "open files",
-            f'A process may open {soft:,} files (ulimit -n); many workers may cause "Too many open files".',
+            f'A process can open at most {soft:,} files (ulimit -n). Many workers may cause "Too many open '
+            'files".',
             f"ulimit -n {top}" if top > soft else "An administrator can raise the limit in limits.conf.",
         )
     else:
         count = "any number of" if soft == resource.RLIM_INFINITY else f"{soft:,}"
-        yield Finding("ok", "open files", f"A process may open {count} files.")
+        yield Finding("ok", "open files", f"A process can open {count} files.")
 
 
 def cgroup(root: Path = Path("/")) -> Iterator[Finding]:
@@ -177,7 +178,8 @@ def cgroup(root: Path = Path("/")) -> Iterator[Finding]:
         )
         text = f"{format_size(ours)} of memory{why}."
         low = (
-            "If a run needs more, the kernel kills it; smaller batches and fewer workers use less memory."
+            "If a run needs more, the kernel kills the run; smaller batches and fewer workers use less "
+            "memory."
             if ours < _MEMORY_WARN
             else ""
         )
@@ -277,8 +279,8 @@ def login_manager(env: dict[str, str], root: Path = Path("/")) -> Iterator[Findi
         "warn",
         "logout",
         "This machine ends all your processes when you log out (KillUserProcesses=yes), including runs.",
-        "loginctl enable-linger   or, if you may not do this:   "
-        "systemd-run --user --scope stoker server start",
+        "loginctl enable-linger   or, if you are not allowed to do this:   systemd-run --user --scope "
+        "stoker server start",
     )
 
 

@@ -138,7 +138,7 @@ def missing_imports(sources: Sequence[Source], around: Surroundings) -> Iterator
                 if (unsure and needed != "torch") or source.installs
                 else "fail"
             )
-            when = "in a function, only when called" if item.kind == "later" else "at start"
+            when = "when a function is called" if item.kind == "later" else "at start"
             if unsure:
                 when += "; the script changes its import path, so this import may still work"
             yield Finding(
@@ -174,9 +174,9 @@ def _cuda(reader: Reader, around: Surroundings) -> Iterator[Finding]:
         more = sorted(n for n in found if n != first)
         listed = ", ".join([*map(str, more[:5]), *(["..."] if len(more) > 5 else [])])
         also = f" (also line{'s' if len(more) > 1 else ''} {listed})" if more else ""
-        sometimes = ", under a condition" if level == "note" else ""
+        sometimes = " in some cases" if level == "note" else ""
         yield Finding("fail" if sure else level, "cuda",
-                      f"{found[first]} needs a GPU{sometimes}, but none is visible{also}.",
+                      f"{found[first]} needs a GPU{sometimes}, but no GPU is visible{also}.",
                       _cuda_hint(first, nccl, bool(sure)), around.name(reader.source), first)
 
 
@@ -265,7 +265,7 @@ def _questions(reader: Reader, around: Surroundings) -> Iterator[Finding]:
                 "note" if call.guards else "warn",
                 "question",
                 "The script calls input(), but a detached run has no input.",
-                "Run in the foreground, use --stdin FILE, or use an option of the script.",
+                "Run in the foreground, use --stdin FILE, or pass the answer as an option of the script.",
                 around.name(reader.source),
                 call.line,
             )
@@ -277,7 +277,7 @@ def _questions(reader: Reader, around: Surroundings) -> Iterator[Finding]:
                 "warn",
                 "question",
                 f"{call.name}() waits for keyboard input.",
-                "Remove this call before a detached run.",
+                "Remove this call before you start a detached run.",
                 around.name(reader.source),
                 call.line,
             )
@@ -291,10 +291,10 @@ def _terminal(reader: Reader, around: Surroundings) -> Iterator[Finding]:
             yield Finding(
                 "warn",
                 "terminal",
-                f"{what} needs a terminal and fails without one, as in a detached run.",
+                f"{what} needs a terminal. A detached run has no terminal, so this call fails there.",
                 (
-                    "Run in the foreground and detach with Ctrl-Z. In code, shutil.get_terminal_size() "
-                    "never fails."
+                    "Run in the foreground and detach with Ctrl-Z. Or use shutil.get_terminal_size() in "
+                    "the code, which also works without a terminal."
                 ),
                 around.name(reader.source),
                 call.line,

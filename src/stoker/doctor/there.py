@@ -67,7 +67,8 @@ def _is_own(top: str, *folders: Path) -> bool:
 def _python(name: str, facts: dict) -> Iterator[Finding]:
     told = facts.get("interpreter") or {}
     if told.get("error"):
-        yield Finding("fail", "python", told["error"], f"See its Pythons: stoker machine check {name}")
+        yield Finding("fail", "python", told["error"], "List the Pythons of the machine: stoker machine "
+                                                       f"check {name}")
         return
     yield Finding("ok", "python", f"Python {told.get('version')} at {told.get('executable')} on {name}.")
 
@@ -121,8 +122,8 @@ def _machine(name: str, facts: dict, read: Sequence[source.Source]) -> Iterator[
         yield Finding(
             "warn",
             "disk",
-            f"Only {format_size(free)} are free on {name}.",
-            f"Free space there: stoker ssh {name} df -h",
+            f"Only {format_size(free)} of disk space are free on {name}.",
+            f"Delete files there. To see the full disks: stoker ssh {name} df -h",
         )
     inodes = facts.get("inodes_free")
     if inodes is not None and inodes < INODES_LOW:
@@ -145,5 +146,6 @@ def _machine(name: str, facts: dict, read: Sequence[source.Source]) -> Iterator[
         yield Finding(
             "note",
             "clock",
-            f"The clock of {name} is off by {abs(offset):.0f} s; Stoker does not correct the times of files.",
+            f"The clock of {name} differs by {abs(offset):.0f} s from the clock of this machine. Stoker "
+            "does not correct the times of files.",
         )

@@ -283,7 +283,7 @@ def _write_some(fd: int, rest: memoryview) -> memoryview:
 
 def too_much(what: str, limit: int) -> TargetError:
     return TargetError(f"{what} sent more than {limit >> 20} MB; Stoker stopped reading.", retry=False,
-                       hint="Does a login script there print endless output? Log in and check.")
+                       hint="A login script on the machine may print endless output. Log in and check.")
 
 
 def end_group(process: subprocess.Popen[bytes], patience_s: float = KILL_AFTER_S) -> None:
@@ -311,7 +311,7 @@ def shell_code(code: int) -> int:
 
 
 def scarce(error: OSError) -> TargetError:
-    return TargetError(f"This machine has no free processes, files or memory now: {error.strerror}.",
+    return TargetError(f"This machine has no free process, file or memory left: {error.strerror}.",
                        hint="See the limits with ulimit -a, and the active runs with stoker top.", retry=True)
 
 

@@ -264,7 +264,7 @@ class SshHost(Host):
             except parcel.Changed as e:
                 raise TargetError(
                     f"{e} has changed since the run began, or since Stoker listed its files.",
-                    hint="When no program writes to this folder, start a new run with --new.",
+                    hint="Start a new run with --new when no program changes this folder.",
                     retry=False,
                 ) from e
             except OSError as e:
@@ -436,8 +436,8 @@ def parse_destination(where: str) -> list[str]:
     except ValueError as e:
         raise InvalidSpec(f"'{where}' is not a valid argument for ssh: {e}.") from e
     hint = (
-        "Write what you type after ssh, e.g. me@10.0.0.7 or -p 12345 root@host. "
-        "Put other settings into ~/.ssh/config."
+        "Write the same arguments as for ssh, such as me@10.0.0.7 or -p 12345 root@host. Put other "
+        "settings into ~/.ssh/config."
     )
     if not words or words[-1].startswith("-") or not words[-1]:
         raise InvalidSpec(f"'{where}' does not name a machine.", hint=hint)

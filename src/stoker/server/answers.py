@@ -25,4 +25,4 @@ def error_answer(error: StokerError, status: int | None = None) -> Answer:
 
 def unknown_error(error: Exception) -> ServerError:
     """The error that a user sees after an unexpected exception."""
-    return ServerError(f"Internal error of the server ({type(error).__name__}); see its log.")
+    return ServerError(f"Internal error of the server ({type(error).__name__}); see the log of the server.")

@@ -19,15 +19,15 @@ _GUESS = 0.15  # a forecast without a measurement is so far off, either way
 
 _ADVICE = {
     "neighbour": "Stop or move the other process, or train later; then measure again.",
-    "storage": "Copy the data to a local disk, or pack the small files into one.",
-    "worker_lock": "Open the reader in each worker, instead of sharing one reader with a lock.",
+    "storage": "Copy the data to a local disk, or pack the small files into one large file.",
+    "worker_lock": "Open a reader in each worker. Workers that share one reader wait for its lock.",
     "slow_sample": "Prepare the few long samples once, before the training.",
     "sample_work": "Prepare the samples once, or work on whole batches instead of single samples.",
     "repeated_work": "Prepare the samples once and save the result.",
     "collate": "Build the batch from whole rows, not from single values.",
     "duplicates": "In __iter__, read only the share of this worker: torch.utils.data.get_worker_info().",
     "unshuffled": "Set shuffle=True for the training loader, in every branch of the code.",
-    "sync": "Sum on the device and fetch the value every N steps.",
+    "sync": "Sum the values on the device, and fetch the sum every N steps.",
     "ping_pong": "Keep the values on the device.",
     "cleanup": "Remove empty_cache() from the loop: PyTorch reuses memory without this call.",
     "logging": "Print or log every 50 steps.",
@@ -35,19 +35,21 @@ _ADVICE = {
     "validation": "Validate after an epoch, or every N steps.",
     "double": "Convert data and model to float32: numpy's default is float64.",
     "layout": "Use the same memory layout in the loader and in all later operations.",
-    "graph_kept": "Use detach() on values carried from step to step, and remove retain_graph=True.",
+    "graph_kept": "Use detach() on the values that the script carries from step to step, and remove "
+                  "retain_graph=True.",
     "per_parameter": (
         "Use one call for all parameters: clip_grad_norm_(..., foreach=True), torch._foreach_*, or a fused "
         "optimizer."
     ),
     "optimizer": "Use a fused or foreach optimizer.",
-    "zero_grad": "Release the gradients: zero_grad(set_to_none=True), the default.",
+    "zero_grad": "Release the gradients with zero_grad(set_to_none=True), the default of PyTorch.",
     "time_loop": "Use a module that processes the whole sequence (nn.LSTM instead of LSTMCell), or torch.compile.",  # noqa: E501
-    "padding": "Batch samples of similar length (a sampler by length), or pack them.",
+    "padding": "Use a sampler that puts samples of similar length into one batch, or pack the samples.",
     "replicas": "Use DistributedDataParallel, or one device.",
     "anomaly": "Turn set_detect_anomaly off.",
     "memory_jump": (
-        "Find the largest batch that fits into memory beside the optimizer's state: stoker tune --batch."
+        "Find the largest batch that fits into memory together with the optimizer's state: stoker tune "
+        "--batch."
     ),
     "tiny_batch": "Try a larger batch. This changes the training: choose the learning rate again.",
     "threads": "Use as many threads as cores.",
@@ -169,7 +171,7 @@ def _feeding(view: View, reading: Reading) -> Iterator[Action]:
             "pin_memory",
             "setting",
             "A",
-            "Copy from pinned memory.",
+            "Copy the batches to the GPU from pinned memory.",
             Range(1 - 0.5 * copy.value, 1 - copy.value, 1.0),
             0.7,
             "",
@@ -205,9 +207,8 @@ def _workers(view: View, whole: float) -> Iterator[Action]:
         n, threads, ratio = beside
         text = (
             f"Load the batches in {n} worker{'' if n == 1 else 's'} instead of {now}, and compute with "
-            f"{threads} "
-            f"thread{'' if threads == 1 else 's'} instead of {view.facts.get('threads')}: "
-            "idle threads keep cores busy."
+            f"{threads} thread{'' if threads == 1 else 's'} instead of {view.facts.get('threads')}. Idle "
+            "threads keep cores busy."
         )
         yield Action(
             "workers",
@@ -349,14 +350,14 @@ _ALONE = "A compiled run cannot resume exactly: use stoker run --resume off."
 _MEASURED: dict[str, tuple[str, str, dict, str]] = {  # name -> risk, text, settings, cause
     "bf16": (
         "C",
-        "Compute in bfloat16 where it is safe (autocast), with results in float32.",
+        "Compute in bfloat16 where autocast allows bfloat16, with results in float32.",
         {"precision": "bf16"},
         "precision",
     ),
     "tf32": ("C", "Let matrix products use TF32.", {"precision": "tf32"}, "precision"),
     "channels_last": (
         "B",
-        "Store images and filters in channels_last.",
+        "Store images and filters in the memory format channels_last.",
         {"channels_last": True},
         "memory_format",
     ),

@@ -272,7 +272,8 @@ def rule(optimizer: str, momentum: float, lr: float | None, times: float) -> str
         )
     else:
         return (
-            f"no rule is known for the learning rate of {optimizer or 'this optimizer'}: tune it again"
+            f"no rule is known for the learning rate of {optimizer or 'this optimizer'}: tune the learning "
+            "rate again"
         )
     if times > LR_MOST:
         text += f"; no rule is known for a batch more than {LR_MOST} times as large"
@@ -287,7 +288,7 @@ def lines(out: Answer) -> list[str]:
     said = [_verdict(out, chosen, own), ""]
     said.append(f"  {'batch':>8}  {'samples/s':>10}  {'ms':>8}  {'memory':>9}")
     for p in sorted(out.points, key=lambda p: p.size):
-        mark = " <- smallest at almost full speed" if p is chosen else " (yours)" if p.size == out.own else ""
+        mark = " <- smallest batch at almost full speed" if p is chosen else " (yours)" if p.size == out.own else ""
         row = f"{p.rate:>10,.0f}  {p.ms:>8.1f}  {format_size(p.peak):>9}" if p.ok else p.why
         said.append(f"  {p.size:>8}  {row}{mark}")
     said.append("")
@@ -298,11 +299,12 @@ def lines(out: Answer) -> list[str]:
         )
     elif out.samples is not None and out.largest >= out.samples // LEAST_STEPS > 0:
         said.append(
-            f"The size of the data set limits the batch size: with {out.largest} of {out.samples:,} samples "
-            f"in a batch, an epoch has only {LEAST_STEPS} steps. Memory would allow more."
+            f"The size of the data set limits the batch size: with {out.largest} of {out.samples:,} "
+            f"samples in a batch, an epoch has only {LEAST_STEPS} steps. Memory would allow a larger batch."
         )
     if out.varied:
-        said.append("The samples differ in length. The memory shown is for the longest samples seen.")
+        said.append("The samples differ in length. The memory in the table is for the longest samples "
+                    "that Stoker saw.")
     if own and out.floor < 0.05 and chosen.size == own.size:
         said.append(
             f"Only {out.floor:.0%} of the step time is fixed; the rest grows with the batch, so a larger "

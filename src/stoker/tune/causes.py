@@ -30,28 +30,28 @@ CAUSES = {
     "storage": "reading waits for the storage, not for the CPU",
     "slow_sample": "a few samples are much slower than the rest, and the batch waits for them",
     "worker_lock": "the workers wait for each other",
-    "too_many_workers": "more workers than cores: starting and switching workers costs more than they gain",
+    "too_many_workers": "there are more workers than cores: starting and switching workers costs more time than the workers save",
     "worker_start": "the workers are restarted in each epoch",
     "duplicates": "every worker returns the whole stream, so an epoch contains each sample several times",
     "unshuffled": "one branch of the code trains on unshuffled data",
-    "threads": "more threads than cores",
+    "threads": "there are more threads than cores",
     "neighbour": "another process uses the cores",
     "sync": "the host waits for the device in each step",
     "ping_pong": "tensors are copied to the host and back within a step",
     "cleanup": "memory is cleared in each step",
-    "logging": "printing or logging in each step",
-    "checkpoint": "saving in each step",
+    "logging": "the script prints or logs in each step",
+    "checkpoint": "the script saves a checkpoint in each step",
     "validation": "validation runs too often inside the training loop",
     "tiny_batch": "the batch is so small that the fixed cost of a step dominates",
-    "precision": "float32 where a shorter format is faster on this machine",
-    "double": "float64, although float32 is enough",
-    "memory_format": "convolutions on NCHW where channels_last is faster on this machine",
+    "precision": "float32 is used where a shorter format is faster on this machine",
+    "double": "float64 is used although float32 is enough",
+    "memory_format": "convolutions use NCHW where channels_last is faster on this machine",
     "layout": "tensors are copied to another layout repeatedly",
     "graph_kept": "the autograd graphs of earlier steps are not released: memory use and step time grow",
-    "per_parameter": "a Python loop over the parameters in each step",
+    "per_parameter": "a Python loop runs over the parameters in each step",
     "optimizer": "the optimizer processes many small parameters one by one",
     "zero_grad": "gradients are filled with zeros instead of being released",
-    "time_loop": "a Python loop over time steps instead of one call",
+    "time_loop": "a Python loop runs over time steps instead of one call",
     "padding": "long and short samples share a batch, so most of the batch is padding",
     "replicas": "the model is copied and its outputs gathered in each step",
     "anomaly": "a debugging mode is on",
@@ -170,8 +170,8 @@ def _format(view: View) -> Iterator[Cause]:
         yield Cause(
             "double",
             (
-                "The model computes in float64, which takes about twice as long as float32: "
-                f"{computing:.0%} of the step."
+                "The model computes in float64, which takes about twice as long as float32. Computing "
+                f"takes {computing:.0%} of the step."
             ),
             _about(won),
             "counted",
@@ -250,7 +250,7 @@ def _anomaly(view: View, reading: Reading) -> Iterator[Cause]:
     share = view.clock_share("forward", "backward")
     yield Cause(
         "anomaly",
-        f"{text}. Forward and backward take {share:.0%} of the step, mostly because of this.",
+        f"{text}. Forward and backward take {share:.0%} of the step, mostly because of set_detect_anomaly.",
         Range(0.6 * share, 0.2 * share, 0.9 * share),
         "clock",
         *where,
@@ -272,8 +272,8 @@ def _graph(view: View, reading: Reading) -> Iterator[Cause]:
         yield Cause(
             "graph_kept",
             (
-                f"Memory grows by {more / 2**20:.2g} MiB per step: values kept from each step also keep "
-                "that step's graph."
+                f"Memory grows by {more / 2**20:.2g} MiB per step: values that the script keeps from each "
+                "step also keep the graph of that step."
             ),
             None,
             "counted",
@@ -359,9 +359,8 @@ def _memory(view: View) -> Iterator[Cause]:
         yield Cause(
             "memory_jump",
             f"Memory jumps from {before / 2**20:,.0f} to {after / 2**20:,.0f} MiB within the first steps, "
-            "when the "
-            "optimizer creates its state. So the memory in the first forward pass does not predict the "
-            "largest batch.",
+            "when the optimizer creates its state. So the memory of the first forward pass does not show "
+            "how large a batch can be.",
             None,
             "counted",
         )

@@ -110,8 +110,8 @@ def _of_workers(view: View, stall: Range) -> Iterator[Cause]:
         took = (view.loader or {}).get("start_s")
         yield Cause(
             "worker_start",
-            f"The {n} workers are restarted in each epoch{f', {took:.2g} s each time' if took else ''}: "
-            f"{starting:.0%} of the time.",
+            f"The {n} workers are restarted in each epoch{f' ({took:.2g} s per restart)' if took else ''}. "
+            f"The restarts take {starting:.0%} of the time.",
             Range(starting, 0.8 * starting, min(1.0, stall.high)),
             "clock",
             *_where(view),
@@ -179,15 +179,15 @@ def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
     if (slow := _slow_part(view)) > 0.5:
         p50, longest = view.samples.get("p50_s") or 0, view.samples.get("max_s") or 0
         text = (
-            f"Most samples take {p50 * 1e3:.2g} ms, a few up to {longest * 1e3:.3g} ms, and the batch "
-            "waits for them."
+            f"Most samples take {p50 * 1e3:.2g} ms, a few samples take up to {longest * 1e3:.3g} ms. The "
+            "batch waits for these samples."
         )
         yield Cause("slow_sample", text, _part(stall, slow * sample / whole), "differencing", *place)
         return
     if collate > sample:
         text = (
-            f"Collating a batch takes {collate * batch * 1e3:.3g} ms, preparing its samples "
-            f"{sample * batch * 1e3:.3g} ms."
+            f"Collating a batch takes {collate * batch * 1e3:.3g} ms; preparing the samples of the batch "
+            f"takes {sample * batch * 1e3:.3g} ms."
         )
         yield Cause("collate", text, _part(stall, collate / whole), "differencing", *place)
     if wait >= _WAITS * sample:
@@ -203,12 +203,12 @@ def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
         )
         return
     share = _part(stall, sample / whole)
-    each = f"{work * 1e3:.3g} ms of CPU per sample, {sample * batch * 1e3:.3g} ms a batch"
+    each = f"{work * 1e3:.3g} ms of CPU time per sample, {sample * batch * 1e3:.3g} ms per batch"
     if sample >= WORTH_KEEPING_S and repeats(view, reading):
         text = f"Each epoch prepares the same samples again: {each}."
         yield Cause("repeated_work", text, share, "differencing", *place)
         return
-    yield Cause("sample_work", f"{each}: {share.value:.0%} of the step.", share, "differencing", *place)
+    yield Cause("sample_work", f"Preparing samples takes {each}: {share.value:.0%} of the step.", share, "differencing", *place)
 
 
 def _by_window(view: View, stall: Range) -> Iterator[Cause]:

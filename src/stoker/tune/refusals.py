@@ -88,7 +88,7 @@ def _whole(view: View, reading: Reading) -> Iterator[Refusal]:
             "all",
             "distributed",
             "Several ranks train together; Stoker cannot change the settings of only one rank.",
-            "Tune the script in one process, then start the ranks.",
+            "Tune the script with one process, without other ranks. Then start the ranks.",
         )
     if _turns(view, reading):
         yield Refusal(
@@ -102,7 +102,7 @@ def _whole(view: View, reading: Reading) -> Iterator[Refusal]:
         yield Refusal(
             "all",
             "too_short",
-            f"The whole training has {many}; {FEWEST_STEPS} are needed to compare times.",
+            f"The whole training has {many}; {FEWEST_STEPS} steps are needed to compare times.",
             "Tune with more data. A short training needs no tuning.",
         )
 
@@ -213,7 +213,8 @@ def _of_maths(view: View, reading: Reading) -> Iterator[Refusal]:
             yield Refusal(
                 knob,
                 "precision_sensitive",
-                f"The training needs float32 precision ({_spot(reading.fine)}): in lower precision it fails.",
+                f"The training needs float32 precision ({_spot(reading.fine)}): in lower precision the "
+                "training fails.",
                 "Keep float32.",
             )
     if reading.batch_pairs:

@@ -112,9 +112,9 @@ def _stages(found: Findings) -> Table:
     whole, left = sum(r.now_ms for r in found.stages), sum(r.after_ms or 0 for r in found.stages)
     table.add_row("a step", number(whole), "", number(left), "")
     if found.floor_ms is not None:
-        table.add_row("floor", number(found.floor_ms), "", "", "step with batches from memory")
+        table.add_row("floor", number(found.floor_ms), "", "", "a step with batches from memory")
     if found.residual is not None:
-        table.add_row("unexplained", "", f"{found.residual:.1%}", "", "clock compared with differencing")
+        table.add_row("unexplained", "", f"{found.residual:.1%}", "", "the clock compared with differencing")
     return table
 
 
@@ -197,7 +197,7 @@ def _diffs(console: Console, found: Findings) -> None:
     for action in found.actions[:_MOST_ACTIONS]:
         if action.diff:
             console.print()
-            console.print(f"Diff for {action.cause or action.name} (Stoker does not apply it)", style="bold")
+            console.print(f"Diff for {action.cause or action.name} (Stoker does not change your files)", style="bold")
             for line in action.diff.splitlines():
                 style = "green" if line.startswith("+") else "red" if line.startswith("-") else ""
                 console.print("  " + line, style=style, soft_wrap=True)

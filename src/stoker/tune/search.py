@@ -37,7 +37,7 @@ HINTS = {
     "hang": "Run the script alone: does it reach its first step?",
     "slow_start": "More time: stoker tune --for 10m ...",
     "killed": "SIGKILL often means that memory ran out. To see the reason: stoker run with the same command.",
-    "unhooked": "Name the training script itself: stoker tune train.py",
+    "unhooked": "Give the training script itself as the command: stoker tune train.py",
     "no_torch": (
         "stoker tune supports PyTorch only. For other trainings, stoker run shows wall-clock time and "
         "machine use."
@@ -374,7 +374,9 @@ class Search:
             ", ".join(f"{name} ({cores:.1f} cores)" for name, cores in self._neighbours.items())
             or "other processes"
         )
-        told = f"{BUSY_NOTE}: {names}. Stoker corrects the numbers for this, but they are less certain."
+        told = (
+            f"{BUSY_NOTE}: {names}. Stoker corrects the numbers, but the corrected numbers are less certain."
+        )
         self._report.notes[:] = [
             *(note for note in self._report.notes if not note.startswith(BUSY_NOTE)),
             told,
@@ -458,7 +460,7 @@ class Search:
                 f"The unchanged script failed in its second run: {why}.",
             )
             self._report.hint = (
-                "Run the script twice alone: does the second run depend on files of the first?"
+                "Run the script twice alone: does the second run depend on files of the first run?"
             )
         return bool(why)
 

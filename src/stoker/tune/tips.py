@@ -138,7 +138,8 @@ class _Judge:
             return Tip(
                 "pin_memory",
                 "NO EFFECT",
-                f"{copy.value:.1%} of the step is spent on copies that do not overlap computing.",
+                f"{copy.value:.1%} of the step is spent on copies that do not run at the same time as "
+                "computing.",
                 0.0,
             )
         return Tip("pin_memory", "NOT TESTED", "The copies could not be measured.")
@@ -174,7 +175,8 @@ class _Judge:
             return Tip(
                 "batch_size",
                 "NO EFFECT",
-                f"A batch of twice the size takes about twice the time: {gain:+.1%} samples a second.",
+                "A batch of twice the size takes about twice the time: the number of samples per second "
+                f"changes by {gain:+.1%}.",
                 gain,
             )
         return Tip(

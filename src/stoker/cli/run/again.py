@@ -21,8 +21,8 @@ def unfinished(client: Client, spec: Mapping[str, Any]) -> list[dict]:
     found = [c for c in client.candidates(spec["folder"], spec["command"]) if not rehearse.is_one(client, c)]
     if not found or not _lacked_input(client.show(found[0]["id"]), spec):
         return found
-    output.say(f"starting a new run, because {output.shown(found[0]['name'])} did not have the input of this "
-               "command")
+    output.say(f"starting a new run, because {output.shown(found[0]['name'])} had no input on stdin, and "
+               "this command has input")
     return []
 
 

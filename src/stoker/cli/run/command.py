@@ -42,23 +42,23 @@ if TYPE_CHECKING:
 # a `stoker` typed inside a run talks to the same server; the rest of STOKER_* is ours, not the run's
 KEPT = ("STOKER_HOME",)
 
-EPILOG = """Put Stoker's options before the command: all options after the command's first word belong to the command.
+EPILOG = """Put Stoker's options before the command. All options after the first word of the command belong to the command.
 
 \b
   stoker run train.py --lr 0.1
   stoker run -d --name base --time 2h --restarts 3 -- python train.py
   stoker run --copy --gpus 1 train.py
 
-A .py file runs with the Python of the active environment, else with .venv in this folder, else with python from PATH.
-The exit code is the run's own (128 + N if signal N killed the run), or 125 if Stoker itself failed.
-If Ctrl-C kills the run, `stoker run` also ends by SIGINT, so that a shell loop ends.
+A .py file runs with the first Python that exists: of the active environment, of .venv in this folder, of PATH.
+`stoker run` ends with the exit code of the run (128 + N if signal N killed the run). If Stoker itself failed, the exit
+code is 125. If Ctrl-C kills the run, `stoker run` also ends by SIGINT, so that a loop in your shell ends too.
 
 As with plain python, the run has a terminal if stdin, stdout and stderr are terminals. `stoker run` passes
-the signals INT, TERM, QUIT, USR1 and USR2 on to the run. Ctrl-C sends SIGINT to the run. To end the run, press
-Ctrl-C three times within three seconds. If the run has not started, Ctrl-C cancels the run.
+the signals INT, TERM, QUIT, USR1 and USR2 on to the run. Ctrl-C sends SIGINT to the run. If the run
+ignores SIGINT, press Ctrl-C three times within three seconds. Before the run has started, Ctrl-C cancels the run.
 
-The run continues if you press Ctrl-Z (exit code 0), if the terminal is closed (129), or if the program that reads the
-output exits, such as `| head` (141). To return: stoker attach
+The run continues in the background in three cases: you press Ctrl-Z (`stoker run` ends with exit code 0), the terminal
+closes (129), or the program that reads the output exits, such as `| head` (141). To return to the run: stoker attach
 """  # noqa: E501
 
 
@@ -84,13 +84,14 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, cls=Command, metavar="COMMAND...")
 @click.option("-d", "--detach", is_flag=True, help="Start in the background and print the run's name.")
 @click.option("--name", default="", metavar="NAME",
-              help="Name of the run. An unfinished run with this name and command is continued.")
+              help="Name of the run. If an unfinished run has this name and command, Stoker continues "
+                   "that run.")
 @click.option(
     "--time",
     "time_s",
     type=Duration(),
     metavar="2h",
-    help="Stop after this much running time, summed over attempts.",
+    help="Stop the run after this much running time, summed over all attempts.",
 )
 @click.option(
     "--memory",
@@ -99,17 +100,19 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     help="End the run if all its processes together use more memory than this.",
 )
 @click.option("--stall", type=Stall(), metavar="10m[:stop|:restart]",
-              help="If the run makes no step, output, read or write for this long: warn, stop or restart.")
+              help="If the run makes no step, output, read or write for this long: warn (default), stop "
+                   "the run or restart the run.")
 @click.option("--restarts", type=click.IntRange(min=0), default=0, metavar="N",
               help="Restart at most N times after failures that may be temporary.")
 @click.option(
     "--backoff",
     type=Duration(),
     metavar="5s",
-    help="Delay before the first restart; doubles after each restart, up to 5m.  [default: 5s]",
+    help="Delay before the first restart. The delay doubles after each restart, up to 5m.  [default: 5s]",
 )
 @click.option(
-    "--copy", is_flag=True, help="Run in a frozen copy of this folder, so that you can keep editing."
+    "--copy", is_flag=True, help="Run in a frozen copy of this folder, so that you can edit your files "
+                                 "meanwhile."
 )
 @click.option(
     "--gpus",
@@ -121,12 +124,13 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     ),
 )
 @click.option("--ranks", type=click.IntRange(min=1, max=launch.MOST), metavar="N",
-              help="Start the script in N processes that train together, as torchrun does.")
+              help="Start N processes of the script, which train together, like torchrun.")
 @click.option(
     "--slots", type=click.IntRange(min=0), default=0, metavar="N", help="Wait for N free CPU slots."
 )
 @click.option(
-    "--priority", type=int, default=0, metavar="N", help="Start order of waiting runs; higher starts first."
+    "--priority", type=int, default=0, metavar="N", help="Priority of the run. Of the waiting runs, the "
+                                                         "run with the highest number starts first."
 )
 @click.option("--after", multiple=True, metavar="RUN",
               help="Wait until this run has ended successfully. For several runs, repeat the option.")
@@ -136,25 +140,25 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     "--data",
     multiple=True,
     metavar="DIR",
-    help="Folder that the script reads. With --on: Stoker sends the folder to the machine once, and links "
-        "it under the same relative path. "
-    "If the script uses another path, write NAME=DIR. Can be repeated.",
+    help="Folder that the script reads. With --on: Stoker sends the folder to the machine once. There, "
+         "the script finds the folder at the same relative path. If the script uses another path, write "
+         "NAME=DIR, where NAME is that path. Can be repeated.",
 )
 @click.option("--data-rw", multiple=True, metavar="DIR",
               help="Like --data, for a folder that the script also writes to. With --on: each run gets "
-                   "its own copy.")
-@click.option("--home", metavar="DIR", help="Set HOME for the run.")
+                   "its own copy of the folder.")
+@click.option("--home", metavar="DIR", help="Set the environment variable HOME for the run.")
 @click.option(
     "--env",
     multiple=True,
     metavar="KEY=VALUE",
     help=(
-        "Set a variable for the run. KEY without =VALUE takes the value from this shell, also with --on. "
-        "Can be repeated."
+        "Set an environment variable for the run. KEY without =VALUE takes the value from this shell, "
+        "also with --on. Can be repeated."
     ),
 )
 @click.option("--env-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE", callback=_env_file,
-              help="Set the variables in FILE, in the format of python-dotenv.")
+              help="Set the environment variables that FILE lists, in the format of python-dotenv.")
 @click.option(
     "--python",
     metavar="PYTHON",
@@ -167,8 +171,9 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     "--install",
     is_flag=True,
     help=(
-        "With --on: before the run, install the packages of uv.lock or requirements.txt on the machine. "
-        "A later run with the same file uses the same environment. Uses the machine's own torch."
+        "With --on: before the run, install on the machine the packages that uv.lock or requirements.txt "
+        "lists. A later run with the same file uses the same environment. Stoker does not install torch: "
+        "the run uses the torch of the machine."
     ),
 )
 @click.option("--stdin", "stdin_file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
@@ -180,28 +185,32 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     "--grace",
     type=Duration(),
     metavar="10s",
-    help="Time that the run has to exit after each signal, before Stoker sends the next one.  "
-    "[default: 10s]",
+    help="Time that the run has to exit after each signal, before Stoker sends the next signal.  "
+         "[default: 10s]",
 )
 @click.option(
     "--stop-signal",
     type=Signal(),
     metavar="SIGNAL",
-    help="First signal that Stoker sends to stop the run. [default: TERM if the script handles it, else INT]",
+    help="First signal that Stoker sends to stop the run. [default: TERM if the script handles TERM, "
+         "otherwise INT]",
 )
 @click.option("--warn", type=Warn(), metavar="5m[:USR1]",
-              help="Send a signal this long before the time limit, if the script handles that signal.")
+              help="Send a signal to the script this long before the time limit, if the script handles "
+                   "this signal.")
 @click.option(
     "--tty/--no-tty",
     default=None,
-    help="Give the run a terminal, or pipes. [default: a terminal if stoker has one]",
+    help="Give the run a terminal (--tty) or pipes (--no-tty). [default: a terminal if stoker runs in a "
+         "terminal]",
 )
 @click.option(
     "--resume",
     type=click.Choice(["auto", "off"]),
     default=None,
     show_default="auto",
-    help="Record a training script, so that `stoker start` resumes it exactly. The script needs no changes.",
+    help="auto: record a training script, so that `stoker start` resumes the training exactly. off: do "
+         "not record. The script needs no changes.",
 )
 @click.option("--audit", is_flag=True, help="Test exact resume during the training, on a spare CPU core.")
 @click.option(
@@ -224,7 +233,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
               help="Use Stoker's engine to run a script that was written for this library. "
                    "Refused if the library itself is installed.")
 @click.option(
-    "--strict", is_flag=True, help="If a training ends without an error, but made no step: exit with code 7."
+    "--strict", is_flag=True, help="Exit with code 7 if a training ends without an error but made no step."
 )
 @click.option(
     "--on",
@@ -234,20 +243,20 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     type=Machine(),
     default="local",
     metavar="NAME",
-    help="Machine to run on, from config.toml.",
+    help="Run on this machine. To list the names of the machines: stoker machine ls",
 )
 @click.option(
     "--pull",
     multiple=True,
     metavar="PATTERNS",
     help=(
-        "With --on: copy these files back while the run continues, such as '*.pt,logs/**'. "
-        "Can be repeated."
+        "With --on: copy these files to this machine while the run is active, such as '*.pt,logs/**'. Can "
+        "be repeated."
     ),
 )
 @click.option("--dry-run", is_flag=True,
-              help="List the files that Stoker would copy, and the files that it would not copy, with "
-                   "the reasons. Send and start nothing.")
+              help="Send and start nothing. List the files that Stoker would copy, and the files that "
+                   "Stoker would leave out, with the reasons.")
 @click.option("--yes", is_flag=True, help="Continue an unfinished run of this command without asking.")
 @click.option("--new", is_flag=True, help="Start a new run without asking.")
 @json_option("Print the run as JSON. For a run in the foreground, the JSON goes to stderr when the run ends.")
@@ -285,7 +294,7 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
     else:
         taken = "refuse" if o["new"] or not o["name"] else "continue"
         waits = "preparing the run: reading the folder" + (
-            "" if o["target"] == "local" else f" and asking {o['target']}"
+            "" if o["target"] == "local" else f" and contacting {o['target']}"
         )
         with _interrupts_deferred() as pressed, output.slow(f"{output.shown(waits)}. Ctrl-C: cancel"):
             made = client.submit(spec, limits, env, stdin, on_name_taken=taken)
@@ -299,8 +308,8 @@ def run(ctx: click.Context, command: tuple[str, ...], **o: Any) -> int:
                        else f"{name} is already running this command; no new run was started")
         if unfinished and not output.can_ask():
             output.say(
-                f"an unfinished run of this command exists here: {output.shown(unfinished[0]['name'])}. "
-                f"To continue it instead: stoker start {output.type_ref(unfinished[0])}"
+                f"an unfinished run of this command exists here: {output.shown(unfinished[0]['name'])}. To "
+                f"continue that run instead: stoker start {output.type_ref(unfinished[0])}"
             )
         for line in told if not continued else ():
             output.say(line)
@@ -465,7 +474,7 @@ def _with_python(command: tuple[str, ...], python: str, target: str) -> tuple[st
     if first.startswith("python"):
         return (python, *command[1:])
     raise InvalidSpec(
-        f"--python needs a Python script; {output.shown(first)} is not one.",
+        f"--python needs a Python script, but {output.shown(first)} is not a Python script.",
         hint="stoker run --python .venv train.py",
     )
 
@@ -510,7 +519,7 @@ def parse_data(given: tuple[str, ...], folder: str) -> dict[str, str]:
         if name.startswith("..") or name in ("", ".") or os.path.isabs(name):
             raise InvalidSpec(
                 f"{output.shown(each)} is outside of the working folder.",
-                hint=f"Add the path at which the script looks for it: --data data={output.shown(place)}",
+                hint=f"Add the path that the script uses for this folder: --data data={output.shown(place)}",
             )
         parsed[name] = place
     return parsed

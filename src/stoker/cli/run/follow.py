@@ -275,8 +275,8 @@ class Follower:
             return
         if read == 0:
             self._say(
-                f"Stoker read stdin ({format_size(taken)}), but the run did not use it. In a shell loop, add "
-                "< /dev/null to the command."
+                f"Stoker read stdin ({format_size(taken)}), but the run did not read this input. In a "
+                "shell loop, add < /dev/null to the command."
             )
 
     def _lost(self) -> None:
@@ -285,7 +285,7 @@ class Follower:
         if not pause_s:
             raise Left(
                 EXIT_OWN_FAILURE,
-                f"The server cannot be reached; the run continues. Return with: {self._come_back}",
+                f"The server cannot be reached; the run continues. To return to the run: {self._come_back}",
             )
         self._keys.check(wait_s=pause_s)
 
@@ -306,7 +306,7 @@ class Follower:
                     f"The program that reads the output has ended; {self._how_it_goes_on()}",
                 ) from e
             raise Left(EXIT_OWN_FAILURE, f"The output cannot be written ({e.strerror}); the run continues. "
-                       f"Return with: {self._come_back}") from e
+                                         f"To return to the run: {self._come_back}") from e
         self._fresh_line = data.endswith(b"\n")
 
     def _how_it_goes_on(self) -> str:
@@ -315,8 +315,10 @@ class Follower:
         while not self._keys.interrupted_at and time.monotonic() < deadline:
             time.sleep(0.02)
         if self._keys.interrupted_at:
-            return f"Ctrl-C was sent to the run. See how it ended: stoker show {output.type_ref(self.run)}"
-        return f"the run continues. Return with: {self._come_back}"
+            return (
+                f"Ctrl-C was sent to the run. See how the run ended: stoker show {output.type_ref(self.run)}"
+            )
+        return f"the run continues. To return to the run: {self._come_back}"
 
     def _from_line_start(self, fd: int, data: bytes) -> bytes:
         """Who comes in the middle of a log sees whole lines, where there are any."""

@@ -235,7 +235,7 @@ class Keys:
         if before:
             self._put("i", before)
         if leave:
-            self._leave(0, f"Detached; still running. Return with: {self._come_back}")
+            self._leave(0, f"Detached; still running. To return to the run: {self._come_back}")
 
     def _is_ours(self, key: int) -> bool:
         """Ctrl-Z and Ctrl-C are plain keys for a program that has told its terminal so, as editors do."""
@@ -247,14 +247,14 @@ class Keys:
         elif number == signal.SIGCONT:
             self.raw = False  # whoever stopped us may have changed the terminal
         elif number == signal.SIGTSTP:
-            self._leave(0, f"Detached; still running. Return with: {self._come_back}")
+            self._leave(0, f"Detached; still running. To return to the run: {self._come_back}")
         elif number == signal.SIGHUP:
             self._leave(129)
         elif not self._take_input:
             self._leave(128 + number)
         elif not self._live and number in (signal.SIGINT, signal.SIGTERM):
             if self._stopping:  # asked before: its machine may not answer for long
-                self._leave(128 + number, "Stoker cancels the run when its machine answers.")
+                self._leave(128 + number, "Stoker cancels the run when the machine answers.")
             self.interrupted_at = time.monotonic() if number == signal.SIGINT else self.interrupted_at
             self._stopping = True
             self._stop_run()

@@ -34,7 +34,7 @@ def with_ranks(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str, st
     ):
         python, script = first, rest
     else:
-        raise InvalidSpec(f"--ranks {count} needs a Python script or module, and this command is neither.",
+        raise InvalidSpec(f"--ranks {count} needs a command that starts a Python script or module.",
                           hint=f"stoker run --ranks {count} train.py")
     if o["target"] == "local":
         env.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))
@@ -64,7 +64,7 @@ def far_python(o: Mapping[str, Any]) -> str:
     if not python.startswith(("/", "~/")):
         raise InvalidSpec(
             f"With --on, --python takes a path on {output.shown(o['target'])} that begins with / or ~/.",
-            hint=f"See its Pythons: stoker machine check {output.shown(o['target'])}",
+            hint=f"List the Pythons of the machine: stoker machine check {output.shown(o['target'])}",
         )
     folder, name = os.path.split(python.rstrip("/"))
     if name.startswith(("python", "pypy")) or os.path.basename(folder) == "bin":

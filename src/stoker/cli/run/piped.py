@@ -16,8 +16,8 @@ from stoker.cli import output
 def tell(command: Sequence[str], options: Mapping[str, Any]) -> None:
     """Say that the run does not get the data on stdin, and what to type instead."""
     if options["detach"] and not options["stdin_file"] and unread():
-        output.say("the run does not get the data on stdin, because it runs in the background. Save the data "
-                   f"in a file, and type: stoker run -d --stdin FILE {output.command_line(command)}")
+        output.say("the run is in the background, so it does not get the data on stdin. Save the data in "
+                   f"a file, then type: stoker run -d --stdin FILE {output.command_line(command)}")
 
 
 def unread() -> bool:

@@ -55,7 +55,7 @@ def test_workers_and_fewer_threads_are_one_setting_where_only_both_help():
     beside = facts(*STARVED, *pairs("threads=1", 10.5), samples=slow())
     action = next(a for a in judged(beside).actions if a.name == "workers")
     assert action.settings == {"loaders": {"train.py:40#0": {"workers": 2}}, "threads": 1} and action.risk == "B"
-    assert "idle threads" in action.text
+    assert "Idle threads" in action.text
     slower = facts(*STARVED, *pairs("threads=1", 16.0), samples=slow())  # the computation itself needs all its threads
     action = next(a for a in judged(slower).actions if a.name == "workers")
     assert "threads" not in action.settings

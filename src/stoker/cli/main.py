@@ -124,7 +124,7 @@ OTHER_WORDS = {  # what other tools call it
 HELP = """Run a training; keep its log, exit reason and progress, even if the terminal closes or the machine restarts.
 
 \b
-  stoker run train.py --lr 0.1     run in this folder, like python; Ctrl-Z detaches
+  stoker run train.py --lr 0.1     run here, like python; Ctrl-Z detaches
   stoker run -d -- python a.py     run in the background
   stoker ps                        list active and ended runs
   stoker logs -f NAME              follow the output

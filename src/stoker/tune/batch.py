@@ -288,7 +288,7 @@ def lines(out: Answer) -> list[str]:
     said = [_verdict(out, chosen, own), ""]
     said.append(f"  {'batch':>8}  {'samples/s':>10}  {'ms':>8}  {'memory':>9}")
     for p in sorted(out.points, key=lambda p: p.size):
-        mark = " <- smallest batch at almost full speed" if p is chosen else " (yours)" if p.size == out.own else ""
+        mark = " <- smallest at almost full speed" if p is chosen else " (yours)" if p.size == out.own else ""
         row = f"{p.rate:>10,.0f}  {p.ms:>8.1f}  {format_size(p.peak):>9}" if p.ok else p.why
         said.append(f"  {p.size:>8}  {row}{mark}")
     said.append("")

@@ -30,7 +30,7 @@ CAUSES = {
     "storage": "reading waits for the storage, not for the CPU",
     "slow_sample": "a few samples are much slower than the rest, and the batch waits for them",
     "worker_lock": "the workers wait for each other",
-    "too_many_workers": "there are more workers than cores: starting and switching workers costs more time than the workers save",
+    "too_many_workers": "there are more workers than cores, which costs more time than the workers save",
     "worker_start": "the workers are restarted in each epoch",
     "duplicates": "every worker returns the whole stream, so an epoch contains each sample several times",
     "unshuffled": "one branch of the code trains on unshuffled data",

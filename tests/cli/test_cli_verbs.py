@@ -108,7 +108,7 @@ def test_logs_of_attempts_streams_and_ends(ground: Ground):
 
 def test_logs_of_a_restarted_run_say_on_a_terminal_which_attempt_it_is(ground: Ground):
     ground.stoker("run", "--name", "two", "--restarts", "1", "--backoff", "0.1s", "--", "sh", "-c", "echo attempt $STOKER_ATTEMPT; exit 1")
-    note = b"attempt 2 of 2; previous attempt: stoker logs --attempt 1 two"
+    note = b"attempt 2 of 2; to see the previous attempt: stoker logs --attempt 1 two"
     for words, seen, told in ((["two"], b"attempt 2\r\n", True), (["-f", "two"], b"attempt 2\r\n", True), (["--attempt", "1", "two"], b"attempt 1\r\n", False)):
         term = ground.terminal("logs", *words)
         assert term.wait() == 0

@@ -239,7 +239,7 @@ def test_what_was_tried_and_was_slower_is_not_called_untried():
     tried = Action("fused", "setting", "B", "Run the optimizer in one call (fused).",
                    Range(0.93, 0.7, 1.1), state="no gain", confirmed=Range(1.28, 0.9, 2.0))
     told = rules.told_again(dataclasses.replace(found, actions=(tried,)), made, CARD)
-    assert tip(told, "optimizer").text == "Run the optimizer in one call (fused): tried, no gain."
+    assert tip(told, "optimizer").text == "Run the optimizer in one call (fused): Stoker tried this setting, but it gives no gain."
 
 
 def test_too_many_workers_is_no_cause_any_more_when_fewer_were_raced_and_won_nothing():
@@ -254,7 +254,7 @@ def test_too_many_workers_is_no_cause_any_more_when_fewer_were_raced_and_won_not
 
 def test_what_waits_for_consent_is_told_with_the_words_to_type():
     verdict = _told("bf16", "needs consent: --allow precision", ms=9.2).verdict
-    assert "bf16 may gain 9% (forecast), but needs your consent: --allow precision." in verdict
+    assert "bf16 may make a step shorter by 9% (forecast), but needs your consent: --allow precision." in verdict
 
 
 @pytest.mark.parametrize(("state", "total", "after"), [("kept", 0.8, 0.8), ("no gain", None, 1.0), ("needs consent: --allow precision", None, 1.0)])
@@ -280,7 +280,7 @@ def test_a_forecast_that_may_be_no_gain_at_all_helps_nowhere():
     unsure = tuple(dataclasses.replace(a, ratio=Range(0.9, 0.7, 1.1)) for a in found.actions)
     told = rules.told_again(dataclasses.replace(found, actions=unsure), made, CARD)
     assert tip(told, "precision").state == "NOT TESTED" and "+11% is uncertain" in tip(told, "precision").text
-    assert "Best setting" not in told.verdict and "may gain" not in told.verdict
+    assert "Best setting" not in told.verdict and "may make a step" not in told.verdict
     assert sum(s.after_ms for s in told.stages) == pytest.approx(sum(s.now_ms for s in told.stages), rel=0.01)
 
 

@@ -63,7 +63,7 @@ def gc(older: str | None, dry_run: bool, yes: bool, as_json: bool) -> int:
     if not yes:
         if not output.can_ask():
             typed = output.command_line(["stoker", "gc", *(["--older", older] if older else [])])
-            raise InvalidSpec("Nothing was deleted, because Stoker cannot ask without a terminal.",
+            raise InvalidSpec("Nothing was deleted, because Stoker needs a terminal to ask for confirmation.",
                               hint=f"To delete: {typed} --yes   To look: {typed} --dry-run")
         which = f"these {len(doomed)} runs" if len(doomed) > 1 else "this run"
         if not output.ask(f"Delete {which}?", default=False):

@@ -132,7 +132,7 @@ def _destination(name: str) -> list[str]:
         )
     if not machines[name].host:
         raise InvalidSpec(
-            f"{output.shown(name)} is this machine; this command is only for other machines.",
+            f"{output.shown(name)} is this machine, but this command works only with other machines.",
             hint="List the machines that you reach by ssh: stoker machine ls",
         )
     return shlex.split(machines[name].host)

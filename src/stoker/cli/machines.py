@@ -263,7 +263,8 @@ def adopt(name: str, yes: bool, as_json: bool) -> int:
         output.print_table(("ID", "NAME", "PHASE", "OWNER"), rows)
     if found and not yes:
         if not output.can_ask():
-            raise InvalidSpec("No run was taken over, because Stoker cannot ask without a terminal.",
+            raise InvalidSpec("No run was taken over, because Stoker needs a terminal to ask for "
+                              "confirmation.",
                               hint=f"stoker machine adopt --yes {output.shown(name)}")
         if not output.ask(f"Take over {len(found)} run{'' if len(found) == 1 else 's'}?", default=False):
             return 1
@@ -348,8 +349,8 @@ def rm(name: str, yes: bool, as_json: bool) -> int:
     if runs and not yes:
         count = f"{len(runs)} ended run{'' if len(runs) == 1 else 's'}"
         told = (
-            f"{output.shown(name)} has {count}. If you remove the machine, you can read only the logs and "
-            "files that were already copied here."
+            f"{output.shown(name)} has {count}. If you remove the machine, you can later read only the "
+            "logs and files that are already copied to this machine."
         )
         if not output.can_ask():
             raise InvalidSpec(
@@ -365,7 +366,7 @@ def rm(name: str, yes: bool, as_json: bool) -> int:
         plane().machine_withdraw(name)
     except TargetError as e:
         output.say(
-            f"{output.shown(name)} does not answer, so its --off command stays active there: "
+            f"{output.shown(name)} does not answer, so its --off command stays active on the machine: "
             f"{output.shown(e.message)}"
         )
     machines.remove(home(), name)

@@ -260,8 +260,8 @@ def _no_such_option(name: str, context: click.Context) -> StokerError:
     hint = f"{hint} `{context.command_path} --help`."
     if context.info_name in WITH_COMMAND and not meant:
         hint = (
-            f"Options of your script go after its name: stoker {context.info_name} train.py "
-            f"{output.shown(name)} ...   {hint}"
+            f"Write the options of your script after the name of the script: stoker {context.info_name} "
+            f"train.py {output.shown(name)} ...   {hint}"
         )
     return InvalidSpec(f"There is no option {output.shown(name)}.", hint=hint)
 

@@ -121,8 +121,8 @@ def plot(  # noqa: PLR0917
     if len(charts) > len(shown):
         left = ", ".join(dict.fromkeys(each.title for each in charts[len(shown):]))
         output.say(
-            f"{len(charts) - len(shown)} metrics are not drawn: {output.cut(left, 200)}. To draw a metric: "
-            "--metric NAME"
+            f"{len(charts) - len(shown)} of {len(charts)} metrics not drawn: {output.cut(left, 200)}. To "
+            "draw a metric: --metric NAME"
         )
 
 

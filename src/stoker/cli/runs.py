@@ -198,7 +198,7 @@ def _tell_of_attempts(run: dict, given: int | None) -> None:
     count = run["attempts"]
     if count > 1 and given is None and output.is_terminal(sys.stderr):
         output.say(
-            f"attempt {count} of {count}; previous attempt: stoker logs --attempt {count - 1} "
+            f"attempt {count} of {count}; to see the previous attempt: stoker logs --attempt {count - 1} "
             f"{output.type_ref(run)}"
         )
 
@@ -547,7 +547,7 @@ def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
                          hint=f"stoker stop {ref}   first, or stop and delete: stoker rm --force {ref}")
     if found and not yes:
         if not output.can_ask():
-            raise InvalidSpec("Nothing was deleted, because Stoker cannot ask without a terminal.",
+            raise InvalidSpec("Nothing was deleted, because Stoker needs a terminal to ask for confirmation.",
                               hint=f"stoker rm --yes {' '.join(map(output.type_ref, found))}")
         names = ", ".join(output.shown(run["name"]) for run in found)
         if not output.ask(f"Delete {names} with logs and copies?", default=False):

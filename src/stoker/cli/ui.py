@@ -43,7 +43,8 @@ def ui(no_browser: bool, port: int | None, as_json: bool) -> None:
 
     if not console.own:
         tell()
-        output.say("the console of this state folder is already running. To end it: Ctrl-C in its terminal")
+        output.say("the console of this state folder is already running. To end the console, press Ctrl-C "
+                   "in its terminal")
         return
     console.serve(Client(home(), start=False), tell)
     output.say("the console has ended; runs continue")

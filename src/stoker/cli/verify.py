@@ -153,8 +153,8 @@ class _Bench:
         at = "end" if ended else str(plain["digest"]["steps"])
         steps = f"{plain['digest']['steps']:,} steps"
         output.say(
-            f"{steps} in "
-            f"{format_duration(plain['seconds'])}{'' if ended else '; runs are compared at this step'}"
+            f"{steps} in {format_duration(plain['seconds'])}"
+            f"{'' if ended else '; Stoker compares all runs after this step'}"
         )
         every = self._o["image_every"] or f"{max(0.5, plain['seconds'] / 8):.2f}s"
         output.say("second run, " + ("as a control" if self._own is not None else "recorded"))

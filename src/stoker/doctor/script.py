@@ -293,8 +293,8 @@ def _terminal(reader: Reader, around: Surroundings) -> Iterator[Finding]:
                 "terminal",
                 f"{what} needs a terminal. A detached run has no terminal, so this call fails there.",
                 (
-                    "Run in the foreground and detach with Ctrl-Z. Or use shutil.get_terminal_size() in "
-                    "the code, which also works without a terminal."
+                    "Run in the foreground and detach with Ctrl-Z. Or use shutil.get_terminal_size(): "
+                    "this function also works without a terminal."
                 ),
                 around.name(reader.source),
                 call.line,
@@ -319,7 +319,7 @@ def _wandb(reader: Reader, around: Surroundings) -> Iterator[Finding]:
         yield Finding(
             "note" if call.guards else "warn",
             "wandb",
-            f"{call.name} has no API key: the run fails or asks for a key.",
+            f"{call.name} has no API key, so the run fails or asks for a key.",
             "wandb login, or store the data locally: export WANDB_MODE=offline",
             around.name(reader.source),
             call.line,

@@ -328,8 +328,9 @@ def _verdict(out: Answer, chosen: Point, own: Point | None) -> str:
             "is almost the same."
         )
     return (
-        f"Batch {chosen.size} instead of {own.size}: {chosen.rate / own.rate:.2f}x the samples per second "
-        f"({own.rate:,.0f} -> {chosen.rate:,.0f}), {format_size(chosen.peak)} of memory."
+        f"With batch size {chosen.size} instead of {own.size}, the training has "
+        f"{chosen.rate / own.rate:.2f} times as many samples per second ({own.rate:,.0f} -> "
+        f"{chosen.rate:,.0f}), {format_size(chosen.peak)} of memory."
     )
 
 

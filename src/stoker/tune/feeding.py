@@ -208,7 +208,8 @@ def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
         text = f"Each epoch prepares the same samples again: {each}."
         yield Cause("repeated_work", text, share, "differencing", *place)
         return
-    yield Cause("sample_work", f"Preparing samples takes {each}: {share.value:.0%} of the step.", share, "differencing", *place)
+    text = f"Preparing samples takes {each}: {share.value:.0%} of the step."
+    yield Cause("sample_work", text, share, "differencing", *place)
 
 
 def _by_window(view: View, stall: Range) -> Iterator[Cause]:

@@ -252,8 +252,8 @@ class Race:
                 or (ratio.low > OUT_OF_IT and fastest.high < OUT_OF_IT)
             ):
                 self._say(
-                    f"{lane.result.name} is too slow, so the test of this setting ended: "
-                    f"a step takes {ratio.value:.0%} of the time of the unchanged script"
+                    f"{lane.result.name} is too slow, so Stoker ended the test of this setting early: a "
+                    f"step takes {ratio.value:.0%} of the time of the unchanged script"
                 )
                 lane.result.out = True
                 lane.finish()

@@ -40,7 +40,7 @@ def before(reading: Reading) -> Refusal | None:
         return Refusal(
             "all",
             "not_replayable",
-            f"The data cannot be read twice ({_spot(reading.takes_away)} removes what it reads).",
+            f"The data cannot be read twice ({_spot(reading.takes_away)} removes the data that it reads).",
             "Store the data in files and read these files.",
         )
     return None
@@ -95,7 +95,7 @@ def _whole(view: View, reading: Reading) -> Iterator[Refusal]:
             "all",
             "several_optimizers",
             "Several optimizers take turns, so steps cannot be compared.",
-            "Use the diagnosis above, and try changes by hand.",
+            "Read the causes above, and change the script by hand.",
         )
     if facts.get("ended") == "script" and steps is not None and steps < FEWEST_STEPS:
         many = f"{steps} step{'' if steps == 1 else 's'}"
@@ -222,7 +222,8 @@ def _of_maths(view: View, reading: Reading) -> Iterator[Refusal]:
             "batch",
             "batch_is_maths",
             f"The loss depends on which samples share a batch ({_spot(reading.batch_pairs)}).",
-            "A different batch size changes the training. Choose the batch size by the training result.",
+            "A different batch size changes the training. Choose the batch size that gives the best "
+            "training result.",
         )
 
 

@@ -197,7 +197,7 @@ def _diffs(console: Console, found: Findings) -> None:
     for action in found.actions[:_MOST_ACTIONS]:
         if action.diff:
             console.print()
-            console.print(f"Diff for {action.cause or action.name} (Stoker does not change your files)", style="bold")
+            console.print(f"Diff for {action.cause or action.name} (Stoker changes no file)", style="bold")
             for line in action.diff.splitlines():
                 style = "green" if line.startswith("+") else "red" if line.startswith("-") else ""
                 console.print("  " + line, style=style, soft_wrap=True)

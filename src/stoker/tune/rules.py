@@ -144,7 +144,7 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
     asks = next((a for a in offered if a.cure == "setting" and a.state.startswith(ASKS)), None)
     if asks:
         most += (
-            f" {asks.name} may gain {asks.gain:.0%} (forecast), but needs your "
+            f" {asks.name} may make a step shorter by {asks.gain:.0%} (forecast), but needs your "
             f"consent{asks.state[len(ASKS) :]}."
         )
     if found:
@@ -152,7 +152,7 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
     if (total is not None and total.value < 0.98) or (best is not None and best.gain >= causes.LEAST):
         return f"{head}; no single cause explains 10 % of the time.{most}"
     left = (
-        f"The best setting, {best.name}, would make a step only {best.gain:.0%} shorter (forecast)."
+        f"The best setting, {best.name}, would make a step shorter by only {best.gain:.0%} (forecast)."
         if best
         else "No setting that was tried gains 3 % or more."
     )

@@ -251,7 +251,8 @@ class Search:
         entries = [Entry("unchanged", {}), *(Entry(c.name, self._whole(c)) for c in chosen)]
         confirm_s = self._cost(2) + CONFIRM_SHARE * self._seconds
         seconds = max(RACE_MIN_S, self._left() - confirm_s - self._cost(len(entries)))
-        self._say(f"comparing {len(chosen)} settings with the unchanged script, {format_duration(seconds)}")
+        self._say(f"comparing {len(chosen)} settings with the unchanged script, for "
+                  f"{format_duration(seconds)}")
         outcome = self._run_race(entries, seconds)
         if self._died(outcome):
             return
@@ -269,7 +270,7 @@ class Search:
         candidate, _ = self._winner()
         seconds = max(CONFIRM_MIN_S, self._left() - self._cost(2))
         self._say(
-            f"confirming {', '.join(keep.words(candidate.settings))} in fresh processes, "
+            f"confirming {', '.join(keep.words(candidate.settings))} in new processes, for "
             f"{format_duration(seconds)}"
         )
         outcome = self._run_race(
@@ -305,8 +306,8 @@ class Search:
         loaders = self._report.facts.get("loaders") or ()
         loader: dict = next((each for each in loaders if each.get("train")), {})
         self._announce(
-            f"{critical[0].name} changes the arithmetic: checking that the loss does not become worse "
-            "(Ctrl-C ends the check)"
+            f"{critical[0].name} changes the arithmetic, so Stoker checks that the loss does not become "
+            "worse (Ctrl-C ends the check)"
         )
         verdict = guard.check(
             self._command,
@@ -549,7 +550,7 @@ class Search:
         elif stopped:
             report.state, report.sentence = (
                 "stopped",
-                "Stopped before Stoker confirmed a setting; no setting is saved.",
+                "You stopped the search before Stoker confirmed a setting, so no setting is saved.",
             )
             if self._best and report.found:
                 report.sentence += f" Best so far: {', '.join(keep.words(self._best[0].settings))}."

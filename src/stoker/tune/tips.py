@@ -80,7 +80,8 @@ class _Judge:
         if action is None:
             return None
         if action.state == NO_GAIN:  # what was tried is no forecast any more
-            return Tip(name, "NO EFFECT", f"{action.text.removesuffix('.')}: tried, no gain.")
+            return Tip(name, "NO EFFECT", f"{action.text.removesuffix('.')}: Stoker tried this setting, "
+                                          "but it gives no gain.")
         ratio = (action.confirmed or action.ratio).value
         if 1 - ratio < NOTHING:
             return None
@@ -107,7 +108,8 @@ class _Judge:
         word = "the same"
         if abs(gain) > NOTHING:
             word = "slower" if gain < 0 else "faster, but not confirmed"
-        return Tip(name, "NO EFFECT", f"{what}: a step takes {ratio.value:.2f} times as long ({word}).", gain)
+        return Tip(name, "NO EFFECT", f"{what}: a step takes {ratio.value:.2f} times as long as now "
+                                      f"({word}).", gain)
 
     def workers(self) -> Tip:
         if tip := self._refused("num_workers", "workers") or self._helps("num_workers", "workers"):

@@ -33,7 +33,8 @@ def awaited(run: dict, *, quiet: bool = False) -> dict:
                     time.sleep(pause_s)
     except KeyboardInterrupt:
         output.say(
-            f"{name}: Stoker is still copying the run's files. See which: stoker show {output.type_ref(run)}"
+            f"{name}: Stoker is still copying the run's files. To see which files: stoker show "
+            f"{output.type_ref(run)}"
         )
         return run
     told = run.get("outputs") or {}

@@ -71,7 +71,7 @@ def test_the_same_words_continue_a_sweep_and_other_words_are_refused(ground: Gro
 
 def test_what_cannot_be_a_sweep_is_refused_and_makes_no_run(ground: Ground):
     for words, why in ((("--param", "lr=1,2"), "There is no command to run."), (("train.py",), "There is no parameter to change."),
-                       (("--param", "lr=0..1", "train.py"), "a range needs a number of values"), (("--param", "lr", "train.py"), "takes NAME=VALUES"),
+                       (("--param", "lr=0..1", "train.py"), "a range without a number of values"), (("--param", "lr", "train.py"), "takes NAME=VALUES"),
                        (("--name", "a b", "--param", "lr=1", "true"), "cannot be the name of a sweep")):
         refused = ground.stoker("sweep", *words)
         assert refused.code == 2 and why in refused.err, refused.err

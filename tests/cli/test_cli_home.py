@@ -78,8 +78,8 @@ def test_named_files_come_while_it_runs_all_others_at_its_end_and_nothing_of_you
     kept = ground.home / "runs" / run["id"] / "outputs" / "notes.txt"
     assert (ground.work / "notes.txt").read_text() == "sent, and edited here\n" and kept.read_text() == "sent\nfar\n"
     assert not (ground.work / "big.bin").exists() and not os.path.lexists(ground.work / "link")
-    assert "1 file (200 kB) left on far, because of the limit of 100 kB (pull_limit in config.toml): big.bin" in ended.err
-    assert f"1 file put into {kept.parent}" in ended.err and "3 files (7.0 kB) copied to" in ended.err
+    assert "Stoker left 1 file (200 kB) on far, because of the limit of 100 kB (pull_limit in config.toml): big.bin" in ended.err
+    assert f"Stoker put 1 file into {kept.parent}" in ended.err and "Stoker copied 3 files (7.0 kB) to" in ended.err
     told = ground.show("base")
     assert {each["path"]: each["place"] for each in told["files"]} == {
         "model.pt": "here", "table.txt": "here", "logs/loss.csv": "here", "notes.txt": "outputs", "big.bin": "there"}
@@ -87,7 +87,7 @@ def test_named_files_come_while_it_runs_all_others_at_its_end_and_nothing_of_you
     with pytest.raises(NotFound, match="still on the machine far"):
         files.find(told, "big.bin").pieces()
     said = ground.stoker("show", "base").ok().out
-    assert "To copy: stoker pull base" in said and "200 kB  new  not copied" in said
+    assert "To copy these files: stoker pull base" in said and "200 kB  new  not copied" in said
     ground.stoker("pull", "base", "big.bin").ok()
     assert (ground.work / "big.bin").stat().st_size == 200_000
     ground.stoker("start", "base").ok()  # one more attempt: what it changes comes again

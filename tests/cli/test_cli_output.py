@@ -52,7 +52,7 @@ def test_states_in_words():
     assert state_words({"state": "stopped", "reason": "stopped_by_user"}) == "stopped"
     assert state_words({"state": "failed", "reason": "host_oom"}) == "failed (out of memory)"
     assert state_words({"state": "pending", "waits_for": "1 GPU: 2 of 2 are used by base"}) == "pending (waits for 1 GPU: 2 of 2 are used by base)"
-    after = "base, which ended as failed (to retry it: `stoker start k`; to start this run anyway: `stoker start m`)"
+    after = "base, which ended as failed (to retry that run: `stoker start k`; to start this run anyway: `stoker start m`)"
     assert state_words({"state": "pending", "waits_for": after}) == "pending (waits for base, which ended as failed)"
     assert len(state_words({"state": "pending", "waits_for": "x" * 500})) < 80
 

@@ -140,7 +140,7 @@ def test_a_silent_machine_refuses_no_run_and_is_shown_as_unreachable_since_when(
             assert "unreachable since " in shown and "next try " in shown and "failed" not in shown.split("\n")[-2], shown
         run = ground.start_stoker("run", "--on", "far", "x.py", stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
         said = b""
-        while b"far is unreachable since " not in said:
+        while b"far has been unreachable since " not in said:
             said += run.stderr.readline() or pytest.fail(said.decode())
         sshd.again()
         assert run.wait(90) == 0

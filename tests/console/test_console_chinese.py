@@ -127,7 +127,7 @@ def test_how_a_run_ended_and_what_to_do_next(reason: str, facts: dict):
 def test_the_message_of_an_exception_stays_as_it_is(exception: dict, meant: str, seconds: str):
     told = sentence("nonzero_exit", {"code": 1, "exception": exception})
     assert CHINESE.sentence(told) == f"失败，退出码 1{meant}"
-    again = CHINESE.sentence(f"{told} Not restarted: every attempt would fail the same way.")
+    again = CHINESE.sentence(f"{told} Stoker does not restart the run, because every attempt would fail the same way.")
     assert again == f"失败，退出码 1{meant}没有重新启动：每次尝试都会以同样的方式失败。"
     assert not left(CHINESE.sentence(f"Running. The agent, the process that supervises this run, has been silent for {seconds}. Perhaps a signal or "
                                      "a debugger stopped the agent, its machine is paused, or its disk is blocked. "
@@ -140,8 +140,8 @@ def waits() -> Iterator[str]:
     many = Usage(slots=6, slot_holders=tuple("xs-1 xs-2 xs-3 xs-4 xs-5 xs-6".split()))
     yield admit(1, 0, Usage(), Room(None)).why
     yield admit(3, 0, Usage(), room).why
-    yield f"a larger machine: the run needs {admit(3, 0, Usage(), Room()).why}"
-    yield f"a larger machine: the run needs {admit(1, 9, Usage(), room).why}"
+    yield f"more resources on its machine: the run needs {admit(3, 0, Usage(), Room()).why}"
+    yield f"more resources on its machine: the run needs {admit(1, 9, Usage(), room).why}"
     yield admit(1, 0, Usage({"a": "xs-1"}), room).why
     yield admit(2, 0, Usage({"a": "xs-1", "b": "xs-2"}), room).why
     yield admit(2, 1, Usage({"a": "xs-1"}, 6, ("xs-2",)), room).why
@@ -153,7 +153,7 @@ def waits() -> Iterator[str]:
 
 @pytest.mark.parametrize("why", list(waits()))
 def test_what_a_run_waits_for(why: str):
-    for end in ("", " The machine cannot be reached; this is the last known state.", " box is unreachable since 14:02; Stoker keeps trying."):
+    for end in ("", " The machine cannot be reached; this is the last known state.", " box has been unreachable since 14:02; Stoker keeps trying."):
         assert left(CHINESE.sentence(f"Waiting for {why}.{end}")) <= {"xs", "box"}
     assert left(CHINESE.sentence(why)) <= {"xs"}
 
@@ -193,7 +193,7 @@ def test_what_doctor_finds(text: str):
 
 
 @pytest.mark.parametrize("reason", ["torch.compile is in use; compiled code cannot be resumed exactly yet", "the script uses the network during training (a.py:3)",
-                                    "two processes train (pid 7 and pid 8), but exact resume supports one process per run",
+                                    "two processes train (pid 7 and pid 8), but exact resume supports only one training process per run",
                                     "no image was possible so far: a debugger, a profiler or a coverage tool traces this process; exact resume does not support such tools"])
 def test_why_a_run_is_not_resumable(reason: str):
     assert left(CHINESE.sentence(f"not resumable: {reason}")) <= {"pid"}

@@ -113,7 +113,7 @@ def test_two_laptops_and_one_box(laptops: tuple[Ground, Ground], box: Box):
     taken = new.stoker("machine", "adopt", "--yes", "--json", "box").json()
     assert [each["id"] for each in taken] == [run["id"]]
     until(lambda: new.show(run["id"])["state"] == "running", 60, "the run that was taken over")
-    told = until(lambda: s if "Taken over by " in (s := lost.show("train")["sentence"]) else None, 60, "the word to the first owner")
+    told = until(lambda: s if "taken over by " in (s := lost.show("train")["sentence"]) else None, 60, "the word to the first owner")
     assert "this state folder can no longer stop the run" in told
     assert lost.stoker("stop", "train").code == 6
     lost.stoker("rm", "--yes", "--force", "train").ok()

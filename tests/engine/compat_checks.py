@@ -75,7 +75,7 @@ def an_old_module_with_old_words():
                              train_percent_check=1.0, early_stop_callback=False, show_progress_bar=False, default_save_path=os.getcwd())
         module = Old(Namespace(rate=0.2))
         trainer.fit(module)
-    assert "Stoker splits them over ranks" in heard.getvalue()
+    assert "Stoker splits batches over ranks" in heard.getvalue()
     assert "on a CPU, precision 16 means bfloat16" in heard.getvalue()
     assert trainer.global_step == 4 * 3
     assert module.calls == [3] * 4

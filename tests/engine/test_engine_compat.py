@@ -95,4 +95,4 @@ def test_a_library_that_is_installed_is_not_hidden(nursery, tmp_path, library):
         script.write_text(f"import sys\nsys.path.append({str(installed)!r})\nimport {name}\n")
         training = Old(nursery, tmp_path / name / "run", script, library)
         assert training.live() == [1]
-        assert f"{name} is installed here ({Path(installed / name / '__init__.py')}): --compat would replace it." in training.text()
+        assert f"{name} is installed here ({Path(installed / name / '__init__.py')}): --compat would replace this library." in training.text()

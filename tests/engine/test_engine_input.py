@@ -27,14 +27,14 @@ print("END", engine.steps)
 
 # what: (script, what is said)
 REFUSED = {
-    "a word that is not known": ("stoker.Engine(acumulate=2)", "Engine has no argument 'acumulate'. It takes: folder, seed"),
+    "a word that is not known": ("stoker.Engine(acumulate=2)", "Engine has no argument 'acumulate'. The arguments are: folder, seed"),
     "a bad duration": ("stoker.Engine(save='often')", "save must be a duration such as"),
     "a model without parameters": (SET + "engine.setup(nn.ReLU())", "ReLU has no parameters: there is nothing to train."),
     "something without state": (SET + "engine.setup(model, 5)", "Argument 2 of setup is a int: it must have state_dict"),
     "LBFGS": (SET + "engine.setup(model, torch.optim.LBFGS(model.parameters()))", "LBFGS calls the model several times per step"),
     "a wrapped model": (SET + "engine.setup(nn.DataParallel(model))", "Argument 1 of setup is a DataParallel."),
-    "an optimizer of a stranger": (SET + "engine.setup(opt)", "has 2 parameters of models not given to setup"),
-    "a loss without gradient": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(loss.detach())"), "it does not depend on any parameter"),
+    "an optimizer of a stranger": (SET + "engine.setup(opt)", "has 2 parameters of models that were not given to setup"),
+    "a loss without gradient": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(loss.detach())"), "the loss does not depend on any parameter"),
     "a loss of many numbers": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(model(a).sum(1))"), "The loss has shape (8,); it must be a scalar."),
     "a step outside of a loop": (SET + "engine.setup(model, opt)\nengine.step(model(x).sum())", "engine.step, backward and update need a batch."),
     "an update without backward": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.update(opt)"), "Call backward before update(SGD)."),
@@ -93,7 +93,7 @@ def test_a_bad_step_goes_back_to_the_last_checkpoint_and_a_kill_changes_nothing(
     steps = {int(line.split()[1]): line.split()[2:] for line in output.splitlines() if line.startswith("STEP")}
     for bad, saved in ((8, 6), (15, 12)):
         assert steps[bad][0] != steps[bad][1] == steps[saved][1]
-        assert f"step {bad} gave a value that is not finite, and is skipped; models and optimizers are restored from step {saved}." in output
+        assert f"step {bad} gave a value that is not finite, and is skipped. Stoker restored models and optimizers from step {saved}." in output
     assert steps[8][2] == steps[7][2]  # the schedule too: of step 6, and one on
     assert live(nursery, tmp_path / "killed", text, DIE="9")[0] == -9
     assert live(nursery, tmp_path / "killed", text)[1].splitlines()[-1] == output.splitlines()[-1]

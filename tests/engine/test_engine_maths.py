@@ -69,7 +69,7 @@ def test_another_number_of_ranks_sees_the_same_samples_with_the_same_draws(nurse
     killed.options = {**options, "ranks": 2}
     assert killed.live() == [0, 0], killed.text()
     assert "sample-exact (the number of ranks changed (4 → 2))" in killed.text()
-    assert "batch 16 = 2 ranks x 4 x 2" in killed.text()
+    assert "batch size 16 = 2 ranks x 4 samples x 2 micro-batches" in killed.text()
 
     def real(training):
         lines = [line for rank in range(4) for line in (training.folder / f"seen{rank}.txt").read_text().splitlines()]

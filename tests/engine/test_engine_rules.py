@@ -72,7 +72,7 @@ def test_the_same_command_resumes_and_says_what_it_is_worth(made):
     text = one.good()
     assert "resumes run at step 6, bit-exact; " in text
     assert "8 samples are repeated" in text
-    assert "batch 8 = 1 rank x 8 x 1" in text
+    assert "batch size 8 = 1 rank x 8 samples x 1 micro-batches" in text
     assert straight in text
 
 
@@ -355,7 +355,7 @@ def test_a_module_that_is_imported_late_is_no_change_until_it_is_edited(made):
     helper.write_text("value = 2\n")
     code, text = one.start()
     assert code == 1
-    assert "holds an unfinished run (step 8), and the code changed since" in text
+    assert "holds an unfinished run (step 8), and the code changed after this step" in text
     assert "state-only (the code changed)" in one.good(STOKER_RESUME="1")
 
 

@@ -267,7 +267,7 @@ def test_admission():
 
 def test_gpus_of_a_run_found_again_are_learnt_and_none_is_given_away_until_then():
     lost = a_run(gpus=1, gpu_uuids=())
-    assert admit(1, 0, usage_of([lost]), ROOM).why == "1 GPU: Stoker does not know yet which GPUs train uses"
+    assert admit(1, 0, usage_of([lost]), ROOM).why == "1 GPU: Stoker does not know yet which GPUs are used by train"
     seen = seen_of("running", 2)
     seen.telemetry = {"gpus": [{"uuid": "GPU-b", "index": 1}]}
     assert facts_of(decide(lost, seen, NOW))["gpu_uuids"] == ("GPU-b",)
@@ -308,5 +308,5 @@ def test_what_a_run_after_another_waits_for():
     live, failed = waiting("base"), a_run(State.FAILED)
     assert waits_after([("base", live)], "me") == "base to end"
     text = waits_after([("tavo-miku", failed), ("gone", None)], "me")
-    assert text == ("train, which ended as failed (to retry it: `stoker start tavo-miku`; to start this run anyway: `stoker start me`), "
+    assert text == ("train, which ended as failed (to retry that run: `stoker start tavo-miku`; to start this run anyway: `stoker start me`), "
                     "and for gone, which was removed, so the wait never ends (to start this run anyway: `stoker start me`)")

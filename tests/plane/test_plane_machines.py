@@ -130,7 +130,7 @@ def test_a_gpu_that_somebody_else_uses_is_handed_out_only_by_name(played):
     second = plane.submit(SHOW_GPU, gpus=1, name="second")
     assert second["state"] == "pending"
     assert second["waits_for"] == ("1 GPU: 1 of 2 is used by first, GPU 0 is used by process 4711 (25.1 GB of 25.8 GB) "
-                                   "(to use it anyway: `--gpus id:0`)")
+                                   "(to use this GPU anyway: `--gpus id:0`)")
     named = plane.submit(SHOW_GPU, gpus=1, gpu_ids=["0"], name="named")
     assert plane.text(named).strip() == A and any("GPU 0 is also used by process 4711" in line for line in named["warnings"])
     with pytest.raises(InvalidSpec, match="the GPUs 7; the machine has 0, 1"):
@@ -384,7 +384,7 @@ def test_silence_changes_nothing_but_reachability(far, sshd):
                 os.kill(pid, signal.SIGKILL)
     assert far.service.stop("far")["id"] == run["id"]  # a wish that cannot be told now
     silent = until(lambda: r if (r := far.service.run("far"))["reachability"] == "unreachable" else None, "the silence", 60)
-    assert not State(silent["state"]).final and "box is unreachable since " in silent["sentence"]
+    assert not State(silent["state"]).final and "box has been unreachable since " in silent["sentence"]
     folder = Path(run["folder"])
     until((folder / "attempts/1/exit.json").exists, "the end, all alone")
     assert not State(far.service.run("far")["state"]).final
@@ -404,7 +404,7 @@ def test_a_lost_database_does_not_lose_what_lives_far_away(far):
     far.service = Service(Home(far.root / "h"))
     until(lambda: [r["id"] for r in far.service.runs(all=True)] == [run["id"]], "the run to be found again")
     ended = far.final("far")
-    assert (ended["state"], ended["attempts"]) == ("done", 1) and any("Recovered" in w for w in ended["warnings"])
+    assert (ended["state"], ended["attempts"]) == ("done", 1) and any("recovered" in w for w in ended["warnings"])
 
 
 def test_a_keep_typed_on_the_machine_is_obeyed(root):

@@ -136,7 +136,7 @@ def test_a_log_above_the_limit_stays_and_is_named(laptop):
     box.submit("far", "import os; print(os.urandom(2_000_000).hex())")
     box.final("far")
     told = until(lambda: o if (o := box.service.wait("far", 30, outputs=True)["outputs"])["state"] == "settled" else None, "its files")
-    assert "The run's log stays on box: it is larger than the limit of 50.0 kB (pull_limit in config.toml)." in told["lines"] and not list(box.home.runs.glob("*/attempts*"))
+    assert "The run's log stays on box, because the log is larger than the limit of 50.0 kB (pull_limit in config.toml)." in told["lines"] and not list(box.home.runs.glob("*/attempts*"))
     assert len(b"".join(box.service.logs("far"))) == 4_000_001
 
 

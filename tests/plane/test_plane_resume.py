@@ -59,7 +59,7 @@ def test_programs_that_each_life_starts():
     assert resume.starts_again(state) is None
     told = resume.starts_again({**state, "lives": [{"attempt": 1}, {"attempt": 2}]})
     assert told == resume.starts_again({**state, "state": "resumable"})
-    assert told == "the script's setup starts tensorboard (train.py:12) in each attempt; if a program appends text to a file, the text appears twice after a kill"
+    assert told == "the script's setup starts tensorboard (train.py:12) in each attempt; if such a program appends text to a file, the text is in the file twice after the second attempt"
 
 
 def test_a_run_that_came_back():
@@ -78,7 +78,7 @@ def test_a_run_that_began_anew():
     assert resume.began_anew({"lives": [lives[0], {"attempt": 2, "from": 1, "out_bytes": 5}]}) is None
     assert resume.began_anew({"lives": lives, "resumed": {"attempt": 2, "step": 5}}) is None  # on a terminal
     lost = {"lives": lives, "not_given_back": {"attempt": 2, "files": ["a (Permission denied)"]}}
-    assert resume.began_anew(lost).endswith("at the end of attempt 1, except for a (Permission denied): their content is in resume/aside/2")
+    assert resume.began_anew(lost).endswith("at the end of attempt 1. Not restored: a (Permission denied); the content of these files is in resume/aside/2")
     third = {"lives": [lives[0], {"attempt": 3, "from": 0, "out_bytes": 0}], "given_back": [{"attempt": 2, "aside": 2}]}
     assert resume.began_anew(third).endswith("The attempt found the files as they were before attempt 2 restored files of an image")
     assert resume.began_anew({"lives": [*lives, {"attempt": 3, "from": 0}], "resumed": {"attempt": 2, "step": 5}})
@@ -90,9 +90,9 @@ def test_a_run_that_was_cut_short_on_its_way_back():
     assert "Stoker undid the attempt's changes to files" in resume.given_back(returned, False, 2, "t")
     assert resume.given_back(returned, False, 3, "t") is None
     lost = {**returned, "not_given_back": {"attempt": 2, "files": ["a (Permission denied)"]}}
-    assert "Not restored: a (Permission denied); their content is in resume/aside/2" in resume.given_back(lost, False, 2, "t")
+    assert "Not restored: a (Permission denied); the content of these files is in resume/aside/2" in resume.given_back(lost, False, 2, "t")
     told = resume.given_back({}, True, 2, "t")
-    assert "your folder has the older files of an image" in told and "to restore them: stoker start t or stoker rm t" in told
+    assert "your folder has the older files of an image" in told and "to restore the newer files: stoker start t or stoker rm t" in told
 
 
 def audit(step: int, verdict: str = "bit-exact", why: str = "", spare: bool = True) -> dict:
@@ -111,7 +111,7 @@ def test_a_run_that_was_audited():
     assert resume.audits({**state, "audited": [audit(4100)]}) == "audited at step 4,100: bit-exact"
     two = {**state, "audited": [audit(4100), audit(8020)]}
     assert resume.sentence(two, 1040) == ("resumable (checked); image 40s ago at step 12,310 (every 60 s, 0.4 % cost, 2.0 MB); "
-                                          "audited at steps 4,100 and 8,020: bit-exact; the 4,290 steps after that are not checked yet")
+                                          "audited at steps 4,100 and 8,020: bit-exact; the 4,290 steps after the last audit are not checked yet")
     assert resume.word(two) == "resumable" and resume.checked(two)
     many = [audit(step) for step in (1, 2, 3, 4, 5)]
     assert resume.audits({**state, "audited": many}) == "audited 5 times, last at steps 2, 3, 4 and 5: bit-exact"
@@ -155,7 +155,7 @@ def test_hooks_that_could_not_come_in():
 
 
 def test_another_framework_is_said():
-    assert resume.hooked([{"pid": 1, "role": "script"}, {"pid": 1, "other": "tensorflow"}], ["python3"])["why"].startswith("uses tensorflow, which Stoker does not measure")
+    assert resume.hooked([{"pid": 1, "role": "script"}, {"pid": 1, "other": "tensorflow"}], ["python3"])["why"].startswith("the script uses tensorflow, which Stoker does not measure")
 
 
 def test_the_way_back_is_foretold():
@@ -174,6 +174,5 @@ def test_a_way_back_that_is_dear_says_so():
         return resume.dear({"state": "resumable", "image": {**IMAGE, "back_s": back_s, "trained_s": trained_s}})
 
     assert told(59.0, 600.0) is None and told(0.9, 2.0) is None
-    assert told(204.0, 600.0) == ("the resume takes 34 % of the training time that it saves (10m); if the script writes checkpoints, a new run that "
-                                  "starts from the last one may be faster")
-    assert told(700.0, 600.0) == "a new run reaches this step sooner (stoker run): the run has trained only 10m so far"
+    assert told(204.0, 600.0) == ("the resume takes 34 % of the training time that the resume saves (10m); if the script writes checkpoints, a new run from the last checkpoint may be faster than the resume")
+    assert told(700.0, 600.0) == "a new run (stoker run) reaches this step sooner than a resume: until this step, the run trained for only 10m"

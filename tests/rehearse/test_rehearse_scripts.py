@@ -81,7 +81,7 @@ MISTAKES = {
     "weights_not_moved": ([("cross_entropy(model(x), y)", "cross_entropy(model(x), y, weight=torch.ones(3))")], "at least two devices"),
     "numpy_of_a_gpu_tensor": ([(STEP, STEP + "            loss.detach().numpy()\n")], "can't convert cuda:"),
     "unequal_calls": ([(STEP, STEP + "            if rank == 0:\n                dist.all_reduce(total)\n")], "wait for each other"),
-    "one_rank_leaves": ([("        dist.barrier()\n", "        if rank == 0:\n            dist.barrier()\n        else:\n            return\n")], "another rank waits for it"),
+    "one_rank_leaves": ([("        dist.barrier()\n", "        if rank == 0:\n            dist.barrier()\n        else:\n            return\n")], "a rank waits for another rank that has ended"),
     "no_such_gpu": ([("torch.cuda.set_device(local_rank)", "torch.cuda.set_device(local_rank + 1)")], "invalid device ordinal"),
     "collective_on_the_cpu": ([("torch.zeros(1, device=device)", "torch.zeros(1)"), ("total += loss.detach()", "total += loss.detach().cpu()")],
                               "No backend type associated with device type cpu"),

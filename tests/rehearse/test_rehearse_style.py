@@ -82,8 +82,8 @@ def test_an_error_of_the_script_comes_before_those_it_causes_in_others():
 def test_a_rank_that_left_is_named():
     closed = {"e": "error", "kind": "RuntimeError", "text": "Connection closed by peer [127.0.0.1]:1", "at": "train.py:9", "rank": "0"}
     said = judged({1: told(0, into(1, "barrier"), closed), 2: told(1)}, {0: 1, 1: 0})
-    assert said["code"] == report.MISTAKE and "another rank waits" in said["verdict"]
-    assert "rank 0 waits in barrier, its call number 1, at train.py:9" in said["lines"]
+    assert said["code"] == report.MISTAKE and "a rank waits for another rank" in said["verdict"]
+    assert "rank 0 waits in barrier at train.py:9 (collective call number 1 of this rank)" in said["lines"]
 
 
 def test_two_ranks_on_one_gpu():
@@ -136,7 +136,7 @@ raise SystemExit(1)
 """
     done = conducted(tmp_path, code, home=str(theirs))
     assert "exit code 1;" in done.stderr and "Traceback" not in done.stderr, done.stderr
-    assert "written to a scratch folder instead" in done.stderr
+    assert "written to a scratch folder, not to" in done.stderr
     assert sorted(os.listdir(theirs)) == ["log.txt"] and (theirs / "log.txt").read_text() == "before\n"
     assert (tmp_path / "work" / "inside.txt").read_text() == "kept"
 

@@ -29,7 +29,7 @@ class Followed:
 
     def __init__(self, runs: str, order: dict) -> None:
         if not valid_id(str(order.get("run"))) or order.get("which") not in ("out", "err"):
-            raise Problem("usage", "the order does not name a log")
+            raise Problem("usage", "the request does not name a log")
         att = existing_attempt(os.path.join(runs, str(order["run"])), str(order.get("attempt")))
         self.log = Log(att.path(OUT if order["which"] == "out" else ERR), int(order.get("offset") or 0))
         self.credit = int(order.get("credit") or 0)
@@ -112,7 +112,7 @@ class Channel:
             return False
         *lines, self.rest = (self.rest + data).split(b"\n")
         if len(self.rest) > ORDER_MAX:
-            raise Problem("usage", "an order is too long")
+            raise Problem("usage", "a request is too long")
         for line in lines:
             self._obey(line)
         return True
@@ -130,7 +130,7 @@ class Channel:
             except Problem as e:
                 self._end(key, {"error": e.error, "detail": e.detail})
             except (ValueError, TypeError):
-                self._end(key, {"error": "usage", "detail": "the order does not name a log"})
+                self._end(key, {"error": "usage", "detail": "the request does not name a log"})
         elif followed is not None and order.get("drop"):
             self.logs.pop(key).close()
         elif followed is not None:

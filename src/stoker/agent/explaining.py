@@ -71,7 +71,8 @@ HINTS = (  # text in the last words -> what it certainly means
     ("URL fetch failure on", "A download failed: this machine cannot reach the address."),
     (
         "EOF when reading a line",
-        "The script asked for input, but has no input: use --stdin FILE, or run it in the foreground.",
+        "The script asked for input, but has no input: use --stdin FILE, or run the script in the "
+        "foreground.",
     ),
     (
         "No API key configured. Use `wandb login`",
@@ -88,7 +89,7 @@ HINTS = (  # text in the last words -> what it certainly means
     ),
     (
         "Expected more than 1 value per channel when training",
-        "The last batch has one sample, too few for BatchNorm: use drop_last=True in the DataLoader.",
+        "The last batch has only one sample, but BatchNorm needs more: use drop_last=True in the DataLoader.",
     ),
     (
         "Address already in use",

@@ -112,8 +112,9 @@ def mind_files(att: Attempt) -> None:
     if files_stand_back(att):
         raise Problem(
             "state",
-            "the working folder has older files: a resume was interrupted, and the newer files in %s/undo "
-            "could not be restored. To retry, start the run again; to give up the newer files, remove %s/%s"
+            "a resume was interrupted, so the working folder has older files. The newer files are in "
+            "%s/undo, and could not be restored. To try again, start the run again. To give up the newer "
+            "files, remove %s/%s"
             % (resume, resume, PUT_BACK),
         )
     for n in attempt_numbers(att.run_dir):

@@ -48,7 +48,9 @@ def problem(error: str, detail: str, host: str) -> StokerError:
         return NotFound(f"The run does not exist on {host}: {detail}.")
     if error == "disk_full":
         return TargetError(
-            f"The disk of {host} is full: {detail}.", hint="Free space there: stoker gc", retry=True
+            f"The disk of {host} is full: {detail}.",
+            hint="Free some disk space on that machine: stoker gc",
+            retry=True,
         )
     if error == "gpu_taken":
         return GpuTaken(

@@ -148,7 +148,7 @@ REASONS: dict[str, Reason] = {
             "stoker keep {id} 2h, then: stoker start {id}",
         ),
         Reason("limit_idle", State.STOPPED, "Idle for longer than allowed.", False, "stoker start {id}"),
-        Reason("limit_budget", State.STOPPED, "The budget is used up.", False, "stoker show {id}"),
+        Reason("limit_budget", State.STOPPED, "Reached its cost limit.", False, "stoker show {id}"),
         Reason("start_failed", State.FAILED, "Could not start: {detail}.", False, "stoker doctor"),
         Reason(
             "agent_lost",

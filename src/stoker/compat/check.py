@@ -19,6 +19,6 @@ def lend(name: str, here: str) -> str:
     spec = PathFinder.find_spec(name, others)
     if spec is not None:
         place = spec.origin or next(iter(spec.submodule_search_locations or ()), "?")
-        raise InvalidSpec(f"{name} is installed here ({place}): --compat would replace it.",
+        raise InvalidSpec(f"{name} is installed here ({place}): --compat would replace this library.",
                           hint="Run the script without --compat, or in an environment without that library.")
     return name

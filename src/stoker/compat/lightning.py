@@ -216,7 +216,8 @@ class Trainer:
         train = train if train is not None else loader_of(source, "train_dataloader", "tng_dataloader")
         test = val_dataloaders if val_dataloaders is not None else loader_of(source, "val_dataloader")
         if train is None:
-            raise InvalidSpec(f"There is no train_dataloader to train {type(model).__name__} with.",
+            raise InvalidSpec(f"{type(model).__name__} cannot be trained, because there is no "
+                              "train_dataloader.",
                               hint="trainer.fit(model, loader)")
         self._validates = (
             test is not None and overrides(model, "validation_step") and self.plan.most_validated != 0

@@ -79,7 +79,7 @@ NOT_FOLLOWED = {
     "reload_dataloaders_every_n_epochs": "Stoker creates the loaders only once",
     "reload_dataloaders_every_epoch": "Stoker creates the loaders only once",
     "stochastic_weight_avg": "Stoker does not average weights",
-    "sync_batchnorm": "Stoker does not support this, and each rank normalizes its own batch",
+    "sync_batchnorm": "Stoker does not synchronize batch norm; each rank normalizes its own batch",
 }
 SINKS = {TensorBoardLogger: "tensorboard", WandbLogger: "wandb"}
 PRECISIONS = {
@@ -93,7 +93,7 @@ PRECISIONS = {
 DEVICES = ("auto", "cpu", "gpu", "cuda", "mps")
 ONE_MACHINE = {"ddp": "", "ddp_cpu": "", "ddp_spawn": "", "ddp_find_unused_parameters_true": "",
                "ddp_find_unused_parameters_false": "", "auto": "", "single_device": "",
-               "dp": "dp splits batches inside one process; Stoker splits them over ranks, as ddp does",
+               "dp": "dp splits batches inside one process; Stoker splits batches over ranks, like ddp",
                "ddp2": "Stoker runs ddp2 as ddp"}
 
 
@@ -186,7 +186,7 @@ def _length(epochs: int | None, steps: int | None) -> tuple[int | None, int | No
         return 1000, None
     if steps is not None and epochs not in (None, -1):
         raise InvalidSpec("Trainer(max_epochs=..., max_steps=...): Stoker supports only one of these limits.",
-                          hint="Remove the limit that the training would reach later.")
+                          hint="Keep the limit that the training reaches first, and remove the other limit.")
     return (None, steps) if steps is not None else (epochs, None)
 
 

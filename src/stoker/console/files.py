@@ -94,7 +94,8 @@ class File:
         }.get(self.place)
         if not found:
             raise NotFound(f"{self.path} is still on the machine {self.run['target']}.",
-                           hint=f"To copy it here: stoker pull {self.run['ref']} {self.path}")
+                           hint=f"To copy the file to this machine: stoker pull {self.run['ref']} "
+                                f"{self.path}")
         return found
 
 
@@ -105,7 +106,7 @@ def find(run: dict, path: str) -> File:
             return File(run, path, each["bytes"] or 0, each.get("place"))
     raise NotFound(
         f"{run['name']} did not make or change a file '{path}'.",
-        hint=f"See its files: stoker show {run['name']}",
+        hint=f"To list the files of the run: stoker show {run['name']}",
     )
 
 

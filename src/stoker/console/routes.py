@@ -314,7 +314,7 @@ def _whole(text: str, default: Default) -> int | Default:
 def stop(source: Source, ref: str, form: dict[str, str]) -> dict:
     """Stop a run. A second request has no effect."""
     if State(source.client.run(ref)["state"]).final:
-        raise StateError("The run has ended already.", hint=f"To start it again: stoker start {ref}")
+        raise StateError("The run has ended already.", hint=f"To start the run again: stoker start {ref}")
     return source.client.stop(ref, force=form.get("force") == "yes")
 
 

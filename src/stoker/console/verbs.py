@@ -45,7 +45,7 @@ def typed(home: Home, words: Sequence[str], folder: str | None = None) -> Any:
             if isinstance(said, dict) and "error" in said
             else StokerError(
                 f"stoker {words[0]} failed (exit code {done.returncode}).",
-                hint=f"Try it in a terminal: stoker {words[0]}",
+                hint=f"Try the command in a terminal: stoker {words[0]}",
             )
         )
     return told

@@ -105,7 +105,8 @@ def config(given: dict[str, Any]) -> Config:
     names = [field.name for field in dataclasses.fields(Config)]
     for name in given:
         if name not in names:
-            raise InvalidSpec(f"Engine has no argument {name!r}. It takes: {', '.join(names)}.", hint=SEE)
+            raise InvalidSpec(f"Engine has no argument {name!r}. The arguments are: "
+                              f"{', '.join(names)}.", hint=SEE)
     return Config(**given)
 
 

@@ -342,7 +342,7 @@ class Core:
             names = [name for name in saved.doc["objects"] if not name.startswith("loader")]
             self.objects.restore(saved.doc, saved.tensors, names)
             self.precision.load_state_dict(saved.doc["precision"])
-            done = f"is skipped; models and optimizers are restored from step {step:,}"
+            done = f"is skipped. Stoker restored models and optimizers from step {step:,}"
         if self.world.rank == 0:
             say(
                 f"step {self.steps + 1:,} gave a value that is not finite, and {done}. "
@@ -432,7 +432,8 @@ class Core:
         if not self.objects.finite():
             bad = self.gradients.first_bad(list(self.objects.parameter_names))
             raise StateError(f"Parameters are not finite after step {self.steps:,}. {bad}",
-                             hint="The last checkpoint is not affected, because it is older.")
+                             hint="The last checkpoint is not affected, because it was saved before this "
+                                  "step.")
         if self.world.size > 1 and len(set(self.world.gather(self.objects.checksum()))) > 1:
             raise StateError(
                 f"The ranks have different parameters after step {self.steps:,}: some ranks ran code that "
@@ -566,7 +567,7 @@ class Core:
             return ""
         each = self.window / self.world.size
         ranks = f"{self.world.size} rank{'s' if self.world.size > 1 else ''}"
-        return f"batch {size * self.window} = {ranks} x {size} x {each:g}"
+        return f"batch size {size * self.window} = {ranks} x {size} samples x {each:g} micro-batches"
 
     def _compare_data(self, then: dict[str, dict]) -> None:
         """Raises StateError for other data, unless a resume was asked for by name."""

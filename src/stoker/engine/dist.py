@@ -153,7 +153,7 @@ def join(device: torch.device) -> World:
                     f"The process group has {dist.get_world_size()} ranks, but the launcher set "
                     f"WORLD_SIZE={size}."
                 ),
-                hint="Remove your init_process_group; Engine calls it.",
+                hint="Remove your call of init_process_group; Engine calls this function.",
             )
         size, rank, ours = dist.get_world_size(), dist.get_rank(), False
     elif size is None or rank is None or size == 1:

@@ -42,7 +42,7 @@ class Gradients:
         """
         if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
             raise InvalidSpec(
-                "The loss has no gradient: it does not depend on any parameter.",
+                "The loss has no gradient, because the loss does not depend on any parameter.",
                 hint=(
                     "Compute the loss from the model's output, outside of torch.no_grad() and without "
                     ".item() or .detach()."

@@ -67,8 +67,8 @@ class Objects:
             if strangers:
                 raise InvalidSpec(
                     (
-                        f"{name} ({type(thing).__name__}) has {len(strangers)} parameters of models not "
-                        "given to setup."
+                        f"{name} ({type(thing).__name__}) has {len(strangers)} parameters of models that "
+                        "were not given to setup."
                     ),
                     hint="Give all models of an optimizer to setup.",
                 )

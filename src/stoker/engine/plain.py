@@ -59,7 +59,7 @@ def save_checkpoint(
     Raises StateError if Stoker cannot write the checkpoint.
     """
     if not safe_replacement:
-        say("save_checkpoint always replaces a checkpoint safely")
+        say("safe_replacement=False has no effect: save_checkpoint always replaces a checkpoint safely")
     states = _states(modules, optimizers, more)
     root = _folder(path)
     if _other_rank():

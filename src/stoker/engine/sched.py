@@ -71,7 +71,8 @@ class Schedule:
             if (unit == "epochs" and not steps_per_epoch) or (unit == "samples" and not samples_per_step):
                 raise InvalidSpec(
                     f"The schedule's {name} is in {unit}, but the loader has no "
-                    f"{'length' if unit == 'epochs' else 'batch size'}, so it cannot be converted to steps.",
+                    f"{'length' if unit == 'epochs' else 'batch size'}, so {name} cannot be converted to "
+                    "steps.",
                     hint=f'Give {name} in steps, such as "500step".',
                 )
             steps = {

@@ -28,7 +28,8 @@ def kind_of(value: object, place: int) -> str:
                 "LBFGS calls the model several times per step through a closure, which Engine cannot count "
                 "or resume."
             ),
-            hint="Use another optimizer, or run the script without Engine: stoker run resumes it unmodified.",
+            hint="Use another optimizer, or write the script without Engine: stoker run resumes unmodified "
+                 "scripts.",
         )
     if isinstance(value, nn.parallel.DistributedDataParallel | nn.DataParallel):
         raise InvalidSpec(

@@ -44,10 +44,11 @@ def load(path: Path, models: list[nn.Module]) -> tuple[str, list[str]]:
                 else:
                     left.append(
                         f"{name} "
-                        f"({'not there' if other is None else f'shape {tuple(other.shape)}, here {tuple(tensor.shape)}'})"  # noqa: E501
+                        f"({'not in the file' if other is None else f'shape {tuple(other.shape)} in the file, {tuple(tensor.shape)} in the model'})"  # noqa: E501
                     )
     if not taken:
-        raise StateError(f"{path} has no tensor that fits the model: {', '.join(left[:MOST_NAMED])}.")
+        raise StateError(f"{path} has no tensor that fits the model. Tensors of the model: "
+                         f"{', '.join(left[:MOST_NAMED])}.")
     more = f", and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
     said = f"starts from {path}: {taken} tensors loaded"
     return (f"{said}; not loaded: {', '.join(left[:MOST_NAMED])}{more}", left) if left else (said, [])

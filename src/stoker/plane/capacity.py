@@ -81,7 +81,7 @@ def admit(gpus: int, slots: int, usage: Usage, room: Room, ids: Sequence[str] = 
     a run that names it (`ids`); the only GPU of a machine is shared. Without `gpus`, `ids` are the GPUs in
     the run's environment: the run holds them, and does not wait."""
     if gpus and room.gpus is None:
-        return Admission("wait", "its machine to answer: the number of GPUs is not known yet")
+        return Admission("wait", "an answer from its machine: the number of GPUs there is not known yet")
     have, named = len(room.gpus or ()), room.named(ids)
     if gpus > have:
         return Admission("never", f"{_gpus(gpus)}; the machine has {have or 'none'}")
@@ -93,7 +93,7 @@ def admit(gpus: int, slots: int, usage: Usage, room: Room, ids: Sequence[str] = 
         return Admission("never", f"{_slots(slots)}; the machine has {room.slots}")
     if gpus and usage.unclear:
         return Admission(
-            "wait", f"{_gpus(gpus)}: Stoker does not know yet which GPUs {_names(usage.unclear)} uses"
+            "wait", f"{_gpus(gpus)}: Stoker does not know yet which GPUs are used by {_names(usage.unclear)}"
         )
     wanted = named if ids else list(room.gpus or ())
     free = [
@@ -131,7 +131,8 @@ def _why_not_free(wanted: Sequence[str], usage: Usage, room: Room, named: bool) 
         u for u in wanted if u in room.busy and u not in usage.gpus and u not in room.leased and not named
     ]
     parts += [
-        f"{room.call(u)} is used by {room.busy[u]} (to use it anyway: `--gpus id:{room.index.get(u, u)}`)"
+        f"{room.call(u)} is used by {room.busy[u]} (to use this GPU anyway: `--gpus "
+        f"id:{room.index.get(u, u)}`)"
         for u in others
     ]
     return ", ".join(parts)
@@ -176,7 +177,8 @@ def waits_after(others: Sequence[tuple[str, Run | None]], own_id: str) -> str:
                          f"(to start this run anyway: `stoker start {own_id}`)")
         elif other.state.unfinished:
             parts.append(
-                f"{other.name}, which ended as {other.state.value} (to retry it: `stoker start {other.id}`; "
+                f"{other.name}, which ended as {other.state.value} (to retry that run: `stoker start "
+                f"{other.id}`; "
                 f"to start this run anyway: `stoker start {own_id}`)"
             )
         else:

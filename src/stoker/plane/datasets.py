@@ -42,14 +42,17 @@ def check(spec: Spec, here: bool) -> None:
         ):
             raise InvalidSpec(
                 (
-                    f"The data '{name}' is at {place}, but a run on this machine looks for it in the "
+                    f"The data '{name}' is at {place}, but a run on this machine looks for the data in the "
                     "working folder."
                 ),
                 hint=f"Add --copy, or make a link: ln -s {place} {name}",
             )
     for name in spec.data_rw:
         if name not in spec.data:
-            raise InvalidSpec(f"data_rw contains '{name}', which is missing in data.", fields=["data_rw"])
+            raise InvalidSpec(
+                f"data_rw contains '{name}', but the parameter data does not contain this name.",
+                fields=["data_rw"],
+            )
 
 
 def ready(target: Target, spec: Spec, hashes: Path, tell: Progress = silent) -> dict[str, str]:

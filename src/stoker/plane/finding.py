@@ -54,8 +54,8 @@ class Finding:
         if found:
             named = ", ".join(run.id for run in found[:5])
             raise NotFound(
-                f"'{ref}' may mean {named}{', ...' if len(found) > 5 else ''}.",
-                hint="Type more characters, or the name.",
+                f"'{ref}' matches more than one run: {named}{', ...' if len(found) > 5 else ''}.",
+                hint="Type more characters, or the full name of the run.",
             )
         raise NotFound(f"There is no run '{ref}'.", hint=meant or None)
 

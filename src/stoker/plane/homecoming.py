@@ -123,23 +123,25 @@ def told(run: Run, row: dict, kept_in: str, typed: str) -> dict | None:
 def _lines(run: Run, body: dict, cut: str, typed: str) -> Iterable[str]:
     """What a person is told, a sentence each; first what went well."""
     if body["files"]:
-        yield f"{_count(body['files'])} ({format_size(body['bytes'])}) copied to {body['folder']}."
+        yield f"Stoker copied {_count(body['files'])} ({format_size(body['bytes'])}) to {body['folder']}."
     if body["state"] == "coming":
         yield f"Stoker is copying the run's files to {body['folder']}."
     if body["state"] == "late":
         yield f"The run's files are not copied to this machine yet: {body['why']} Stoker tries again."
     if body["kept"]["count"]:
         yield (
-            f"{_count(body['kept']['count'])} put into {body['kept_in']}, because your folder has files "
+            f"Stoker put {_count(body['kept']['count'])} into {body['kept_in']}, because your folder has "
+            "files "
             "with the same name but different content: "
             f"{_names(body['kept'])}."
         )
     if body["left"]["count"]:
         limit = format_size(run.spec.pull_limit_bytes)
         yield (
-            f"{_count(body['left']['count'])} ({format_size(body['left']['bytes'])}) left on {run.target}, "
+            f"Stoker left {_count(body['left']['count'])} ({format_size(body['left']['bytes'])}) on "
+            f"{run.target}, "
             f"because of the limit of {limit} (pull_limit in config.toml): {_names(body['left'])}. "
-            f"To copy: stoker pull {typed}"
+            f"To copy these files: stoker pull {typed}"
         )
     if body["failed"]["count"]:
         yield (
@@ -148,14 +150,14 @@ def _lines(run: Run, body: dict, cut: str, typed: str) -> Iterable[str]:
             f"To try again: stoker pull {typed}"
         )
     if cut:
-        yield f"Not all files of the run are known: {cut}."
+        yield f"Stoker does not know all files of the run: {cut}."
 
 
 def _log_line(run: Run, why: str) -> list[str]:
     return (
         [
             (
-                f"The run's log stays on {run.target}: it is larger than the limit of "
+                f"The run's log stays on {run.target}, because the log is larger than the limit of "
                 f"{format_size(run.spec.pull_limit_bytes)} (pull_limit in config.toml)."
             )
         ]

@@ -105,7 +105,7 @@ class Machines:
                         q,
                         run.with_(
                             spec=run.spec.with_(target=name),
-                            warnings=("Taken over from another state folder.",),
+                            warnings=("This run was taken over from another state folder.",),
                         ),
                     )
             self._reconciler.wake(run.id, run.target)

@@ -41,7 +41,7 @@ WAITS_FOR_INPUT = {"sentence": "Waiting for input at the terminal.", "next": "st
 STANDS_STILL_S = 20.0
 CROWDED = "slow each other down"  # of a warning that holds only while the run is active
 HAS_NO_INPUT = {"sentence": "Waiting for input, but the run has no terminal to type at.",
-                "next": "stoker stop {id}, then run it in the foreground or with --stdin FILE"}
+                "next": "stoker stop {id}, then run the command in the foreground or with --stdin FILE"}
 
 
 def run_object(
@@ -193,17 +193,20 @@ def sentence(run: Run, waits_for: str | None = None, silence: Silence | None = N
         told = f"{told[0].upper()}{told[1:]}."
     if silence is not None:
         told += (
-            f" {run.target} is unreachable since {clock_time(silence.since, time.time())}; "
+            f" {run.target} has been unreachable since {clock_time(silence.since, time.time())}; "
             "Stoker keeps trying."
         )
     elif run.reachability == Reachability.UNREACHABLE:
         told += " The machine cannot be reached; this is the last known state."
     if run.evidence.get("taken_over"):
-        told += f" Taken over by {run.evidence['taken_over']}: this state folder can no longer stop the run."
+        told += (
+            f" The run was taken over by {run.evidence['taken_over']}: this state folder can no longer "
+            "stop the run."
+        )
     if run.reachability == Reachability.UNSEEN:
         told += (
-            " Its processes were started in another container or on another node, and do not answer here. "
-            "They may still be running."
+            " The run's processes were started in another container or on another node, and do not answer "
+            "here. They may still be running."
         )
     if run.evidence.get("retrying"):  # the last one: it ends in a command
         told += f" The last try failed; Stoker retries: {run.evidence['retrying']}"
@@ -219,10 +222,10 @@ def _ended(run: Run) -> str:
     if isinstance(evidence.get("limit"), int | float):
         evidence["limit"] = format_duration(evidence["limit"])
     if not run.started_at and run.reason == "stopped_by_user":
-        return "Stopped by you before it started."
+        return "Stopped by you before the run started."
     told = words.sentence(run.reason or "lost", evidence)
     return (
-        f"{told} Not restarted: every attempt would fail the same way."
+        f"{told} Stoker does not restart the run, because every attempt would fail the same way."
         if evidence.get("not_restarted")
         else told
     )
@@ -244,7 +247,7 @@ def next_step(run: Run, ref: str) -> str:
         return (
             f"stoker doctor -- {shlex.join(run.spec.command)}"
             if run.target == "local"
-            else f"{check}   lists its Pythons; choose one with stoker run --python"
+            else f"{check}   lists the Pythons there; to choose a Python: stoker run --python PATH"
         )
     if run.reason == "start_failed" and run.target != "local" and not run.evidence.get("hint"):
         return check

@@ -28,7 +28,7 @@ def recorded(run: Run, target: Target, kind: str) -> dict:
     commit.json or None, "diff": str}`.
     Raises InvalidSpec for another kind."""
     if kind not in KINDS:
-        raise InvalidSpec(f"There is no record '{kind[:40]}'.", hint=f"Use {' or '.join(KINDS)}.")
+        raise InvalidSpec(f"There is no record of the kind '{kind[:40]}'.", hint=f"Use {' or '.join(KINDS)}.")
     return usage(run, target) if kind == "usage" else code(run, target)
 
 

@@ -19,7 +19,7 @@ STANDS = {
 }
 NO_IMAGE = "not resumable: no image was taken"  # of a run that ended while it was recorded
 UNCHECKED = "image taken, not yet checked"
-NOT_TRIED = "no resume has been tested (run with --audit, or stoker verify-resume)"
+NOT_TRIED = "no resume has been tested (to test: stoker run --audit, or stoker verify-resume)"
 DEAR = 0.1  # of the training that coming back saves: what costs more is said
 
 
@@ -92,7 +92,7 @@ def _since(state: dict) -> list[str]:
     """What no audit has seen yet, of a run that was audited."""
     steps = [each.get("step") or 0 for each in _good(state)]
     since = (state.get("image") or {}).get("step", 0) - max(steps, default=0)
-    return [f"the {since:,} steps after that are not checked yet"] if steps and since > 0 else []
+    return [f"the {since:,} steps after the last audit are not checked yet"] if steps and since > 0 else []
 
 
 def audits(state: dict | None) -> str | None:
@@ -147,13 +147,14 @@ def dear(state: dict | None) -> str | None:
         return None
     if back_s >= trained_s:
         return (
-            "a new run reaches this step sooner (stoker run): the run has trained only "
-            f"{format_duration(trained_s)} so far"
+            "a new run (stoker run) reaches this step sooner than a resume: until this step, the run "
+            "trained for only "
+            f"{format_duration(trained_s)}"
         )
     return (
-        f"the resume takes {100 * back_s / trained_s:.0f} % of the training time that it saves "
-        f"({format_duration(trained_s)}); if the script writes checkpoints, a new run that starts from the "
-        "last one may be faster"
+        f"the resume takes {100 * back_s / trained_s:.0f} % of the training time that the resume saves "
+        f"({format_duration(trained_s)}); if the script writes checkpoints, a new run from the last "
+        "checkpoint may be faster than the resume"
     )
 
 
@@ -213,7 +214,7 @@ def began_anew(state: dict | None) -> str | None:
     if lost.get("attempt") not in (last["attempt"], *({before} & returned)):
         return told
     return (
-        f"{told}, except for {', '.join(lost.get('files') or ())}: their content is in "
+        f"{told}. Not restored: {', '.join(lost.get('files') or ())}; the content of these files is in "
         f"resume/aside/{lost['attempt']}"
     )
 
@@ -225,7 +226,8 @@ def given_back(state: dict | None, put_back: bool, attempt: int, ref: str) -> st
     if put_back:
         return (
             f"attempt {attempt} ended while it was resuming: your folder has the older files of an image. "
-            f"The newer files are in resume/undo; to restore them: stoker start {ref} or stoker rm {ref}"
+            f"The newer files are in resume/undo; to restore the newer files: stoker start {ref} or stoker "
+            f"rm {ref}"
         )
     known = (state or {}).get("given_back") or ()
     of = next((each for each in known if each.get("attempt") == attempt), None)
@@ -233,14 +235,14 @@ def given_back(state: dict | None, put_back: bool, attempt: int, ref: str) -> st
         return None
     told = (
         f"attempt {attempt} ended while it was resuming. Stoker undid the attempt's changes to files. "
-        f"Replaced files, if any, are in resume/aside/{of.get('aside')}"
+        f"If files were replaced, the replaced files are in resume/aside/{of.get('aside')}"
     )
     lost = (state or {}).get("not_given_back") or {}
     if lost.get("attempt") != of.get("aside"):
         return told
     return (
         f"{told}. Not restored: {', '.join(lost.get('files') or ())}; "
-        f"their content is in resume/aside/{lost['attempt']}"
+        f"the content of these files is in resume/aside/{lost['attempt']}"
     )
 
 
@@ -258,8 +260,8 @@ def starts_again(state: dict | None) -> str | None:
     if not told:
         return None
     return (
-        f"the script's setup starts {listed} in each attempt; if a program appends text to a file, the text "
-        "appears twice after a kill"
+        f"the script's setup starts {listed} in each attempt; if such a program appends text to a file, the "
+        "text is in the file twice after the second attempt"
     )
 
 
@@ -268,7 +270,7 @@ def not_taken(state: dict | None) -> list[str]:
     state = state or {}
     tried = [f"image {each.get('image')}: {each.get('why')}" for each in state.get("tried") or ()]
     passed = [
-        f"no image possible, {count:,} times: {reason}"
+        f"an image was not possible {count:,} times: {reason}"
         for reason, count in (state.get("points_passed") or {}).items()
     ]
     return tried + passed
@@ -294,8 +296,8 @@ def hooked(lines: Iterable[dict], command: list[str]) -> dict:
     )
     if other and not torch and not why:
         why = (
-            f"uses {str(other)[:40]}, which Stoker does not measure: only wall-clock time and machine use "
-            "are shown"
+            f"the script uses {str(other)[:40]}, which Stoker does not measure: Stoker shows only "
+            "wall-clock time and machine use"
         )
     return {"processes": processes, "torch": torch, "why": why or (None if processes else _why_not(command)),
             **({"settings": told} if told else {})}

@@ -82,7 +82,7 @@ class Service(Finding):
         warnings = []
         if self._store.kept_aside is not None:
             warnings.append(
-                f"The database was damaged or not Stoker's; Stoker renamed the file to "
+                f"The database was damaged, or was not a database of Stoker. Stoker renamed the file to "
                 f"{self._store.kept_aside}."
             )
         if self._store.fresh:
@@ -256,8 +256,9 @@ class Service(Finding):
         """
         run = self._find(ref)
         if self._same_name(ref, run) > 1:
-            raise InvalidSpec(f"Several runs have the name '{ref}'; none was deleted.",
-                              hint=f"Give an id; the newest is {run.id}. All ids: stoker ps --all")
+            raise InvalidSpec(f"Several runs have the name '{ref}', so Stoker deleted no run.",
+                              hint=f"Give an id; the id of the newest run is {run.id}. All ids: stoker ps "
+                                   "--all")
         if not run.state.final and not force:
             typed = self._typed(run)
             raise StateError(
@@ -289,11 +290,11 @@ class Service(Finding):
             return {**told, "left": self._forget(run)}
         raise TargetError(
             (
-                f"{run.name} is not removed yet: its machine does not answer. "
-                "When it answers, Stoker removes the run."
+                f"{run.name} is not removed yet: its machine does not answer. When the machine answers, "
+                "Stoker removes the run."
             ),
             hint=(
-                f"stoker show {present.typed_ref(told['ref'])}   or, to remove it from the list here: "
+                f"stoker show {present.typed_ref(told['ref'])}   or, to remove the run from the list here: "
                 f"stoker rm --force {run.id}"
             ),
         )

@@ -99,7 +99,7 @@ class Submitter:
         if asked.slots and target.config.slots is None:
             warnings.append(
                 f"CPU slots are not counted on '{target.name}', so the run does not wait. "
-                "To count them, write slots = N into config.toml"
+                "To count slots, write slots = N into config.toml"
             )
         with self._named(asked) as (run_id, name, stem, number):
             shown = _shown_gpus(asked, target, env)
@@ -164,7 +164,8 @@ class Submitter:
         if answer.verdict == "never":
             raise InvalidSpec(
                 f"The run needs {answer.why}.",
-                hint="Request less, or choose another machine with --on. See the machine: stoker top",
+                hint="Request fewer resources, or choose another machine with --on. See the machine: stoker "
+                     "top",
             )
 
     def _now(self, run: Run, target: Target) -> bool:
@@ -344,7 +345,7 @@ def _mount(work: Path, name: str, place: str) -> None:
     if os.path.lexists(link):
         raise InvalidSpec(
             f"The mount '{name}' conflicts with {name} in the working folder.",
-            hint=f"Choose another name, or add {name} to .stokerignore, so that it is not copied.",
+            hint=f"Choose another name, or add {name} to .stokerignore, so that Stoker does not copy {name}.",
         )
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(place)
@@ -371,7 +372,8 @@ def _crowd(q: Queries, run: Run) -> list[str]:
     if run.slots or count <= cores:
         return []
     return [f"With this run, {count} runs share {cores} {'core' if cores == 1 else 'cores'} and {CROWDED}. "
-            f"To let runs wait for free cores: slots = {cores} in config.toml, then stoker run --slots 1 ..."]
+            f"To let runs wait for free cores: write slots = {cores} into config.toml, then use stoker run "
+            f"--slots 1 ..."]
 
 
 def _shown_gpus(asked: Spec, target: Target, env: dict[str, str]) -> tuple[str, ...]:

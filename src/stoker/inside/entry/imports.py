@@ -78,7 +78,8 @@ def _fenced(call: Callable[[object], None], module: object) -> None:
         keeping_bytecode(call, module)
     except Exception as e:
         _write(
-            2, f"stoker: a hook failed ({type(e).__name__}: {e}); the script continues without it\n".encode()
+            2, f"stoker: a hook failed ({type(e).__name__}: {e}); the script continues without this "
+               "hook\n".encode()
         )
         if os.environ.get("STOKER_AUDIT") == "child":
             _leave(1)  # as in sitecustomize.py

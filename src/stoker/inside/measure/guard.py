@@ -369,7 +369,7 @@ def switch(knob: str, on: bool) -> str:
         return one.on(value)
     stayed = one.value == value
     one.off()
-    return "" if stayed else f"the forward pass fails with {knob}"
+    return "" if stayed else f"the forward pass fails with the setting {knob}"
 
 
 # ---- tensors and random states

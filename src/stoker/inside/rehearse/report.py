@@ -56,7 +56,7 @@ def _same_gpu(case: Case) -> tuple | None:
     gpu, who = case.found["same_gpu"]
     verdict = (
         f"ranks {' and '.join(map(str, who))} use the same GPU (cuda:{gpu}); "
-        "NCCL refuses that (Duplicate GPU detected)"
+        "NCCL does not support several ranks on one GPU (error: Duplicate GPU detected)"
     )
     hint = (
         "use one GPU per rank: torch.cuda.set_device(local_rank), .to(local_rank), "
@@ -100,7 +100,7 @@ def _rank_left(case: Case) -> tuple | None:
     ]
     return (
         MISTAKE,
-        "a rank ended while another rank waits for it; with NCCL, the other rank waits forever",
+        "a rank waits for another rank that has ended; with NCCL, the waiting rank waits forever",
         lines,
     )
 
@@ -220,7 +220,7 @@ def _ran(heard: dict, trained: dict, plan: object, ranks: int, seconds: float) -
     written = sorted({e["path"] for events in heard.values() for e in events if e["e"] == "outside"})
     if written:
         lines.append(
-            "written to a scratch folder instead: "
+            "files written to a scratch folder, not to the script's own folders: "
             f"{', '.join(written[:5])}{' ...' if len(written) > 5 else ''}"
         )
     return lines
@@ -343,11 +343,11 @@ def where(events: list) -> dict:
 def _stands(events: list, at: dict) -> str:
     who = f"rank {rank_of(events)}"
     if at.get("done"):
-        return f"{who} has finished its steps and makes no more calls"
+        return f"{who} has finished its steps and makes no more collective calls"
     if not at:
         return f"{who} does not wait in a collective call"
     what = f" of {at['what']}" if at["what"] else ""
-    return f"{who} waits in {at['op']}{what}, its call number {at['n']}, at {at['at']}"
+    return f"{who} waits in {at['op']}{what} at {at['at']} (collective call number {at['n']} of this rank)"
 
 
 def _not_finite(trained: dict) -> str:
@@ -373,7 +373,8 @@ def _hints(error: dict) -> list:
     if "unrecognized arguments: --local" in text:
         return [
             (
-                "torch.distributed.launch passes --local-rank: accept it, or use torchrun and read "
+                "torch.distributed.launch passes --local-rank: accept this argument, or use torchrun and "
+                "read "
                 "os.environ['LOCAL_RANK']"
             )
         ]

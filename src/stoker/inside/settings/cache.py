@@ -127,7 +127,7 @@ class _Columns(_Source):
         self.rows = min(len(data), room // size)
         if self.rows < min(len(data), 64):
             raise Unfit(
-                f"not enough memory: a sample needs {size:,} bytes, and the cache may use {room:,} bytes"
+                f"not enough memory: a sample needs {size:,} bytes, and the cache can use only {room:,} bytes"
             )
         self.columns = [_shared((self.rows, *each.shape), each.dtype) for each in self.leaves]
         self.marks = _shared((self.rows,), torch.uint8)

@@ -79,8 +79,8 @@ def _root_obstacle() -> str:
         several = ", ".join(roots.types)
         if several:
             return (
-                "no single module that the script calls holds all trained parameters; "
-                f"the script calls {several}"
+                "the script calls these modules: {several}; none of these modules holds all trained "
+                "parameters"
             )
         return "the script calls no module that holds the trained parameters"
     if isinstance(module, torch.jit.ScriptModule):
@@ -305,7 +305,7 @@ def _take_out(names: list, error: Exception) -> None:
                 each.name,
                 (
                     f"the forward pass failed with this setting ({failed[each.name]}); "
-                    "Stoker repeated it without the setting"
+                    "Stoker repeated the forward pass without the setting"
                 ),
             )
     told.write()

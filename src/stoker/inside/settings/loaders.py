@@ -193,7 +193,7 @@ def worker_obstacle(loader: object, count: int) -> str:
     or without harm; or ""."""
     data = loader.dataset
     if _is_iterable(data):
-        return "the data set is a stream: each worker would read the whole stream, or a different part"
+        return "the data set is a stream: with workers, samples could repeat or come in another order"
     sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
     own = next(
         (each for each in (sampler, getattr(sampler, "sampler", sampler)) if not _is_torchs(each)), None

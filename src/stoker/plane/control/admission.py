@@ -146,5 +146,5 @@ def waits_for(run: Run, target: Target | None, usage: Usage, others: str) -> str
         return f"the target '{run.target}', which is missing in config.toml"
     answer = admit(run.gpus, run.slots, usage, target.room(ask=False), run.spec.gpu_ids)
     if answer.verdict == "never":
-        return f"a larger machine: the run needs {answer.why}"
+        return f"more resources on its machine: the run needs {answer.why}"
     return answer.why or "its turn"

@@ -146,7 +146,7 @@ def _row(spec: Spec, target: str, limits: Limits, created: float, *, here: bool)
         command_hash=command_key(spec.command),
         in_place=not spec.copy and here,
         reachability="ok" if here else "unknown",
-        warnings=("Recovered from its run folder after the database was lost.",),
+        warnings=("This run was recovered from the run folder after the database was lost.",),
     )
 
 

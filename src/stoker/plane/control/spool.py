@@ -129,7 +129,8 @@ def said_when_full(place: Path) -> Iterator[None]:
         except OSError:
             free = "nothing free"
         raise ServerError(f"The disk that holds {place} is full ({free}); nothing was started.",
-                          hint="Free space (old runs: stoker gc), then repeat the command.") from e
+                          hint="Free some disk space (stoker gc deletes old runs), then repeat the "
+                               "command.") from e
 
 
 def _sync(place: Path) -> None:

@@ -108,7 +108,7 @@ class Watch:
             heard = self.connected = True
             *lines, rest = (rest + data).split(b"\n")
             if len(rest) > LINE_MAX or not all([self._line(line) for line in lines]):
-                log.warning("watch of %s is paused: the program there is not an agent", self._name)
+                log.warning("watch of %s is paused: the program on that machine is not an agent", self._name)
                 return False
         return heard
 
@@ -117,7 +117,7 @@ class Watch:
         try:
             seen = Observation.from_json(json.loads(line))
         except NONSENSE:
-            log.warning("watch of %s received data that is not an observation: %.200r", self._name, line)
+            log.warning("watch of %s received data that is not valid: %.200r", self._name, line)
             return False
         try:
             self._tell(self._name, seen)

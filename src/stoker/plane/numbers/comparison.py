@@ -156,7 +156,10 @@ def verdict(found: Sequence[dict], metric: str) -> str | None:
     )
     pair = f"{_said(first)} ({metric} {a['mean']:.4g}) and {_said(second)} ({b['mean']:.4g})"
     if not spreads:
-        return f"{pair}: one run each. To see the spread between seeds, repeat each run with other seeds."
+        return (
+            f"{pair}: each has only one run. To see the spread between seeds, repeat each run with other "
+            "seeds."
+        )
     if gap <= max(spreads):
         return (
             f"{pair}: neither is better; the difference of {gap:.2g} is within the spread of "
@@ -164,7 +167,7 @@ def verdict(found: Sequence[dict], metric: str) -> str | None:
         )
     return (
         f"{_said(first)} is better than {_said(second)} in {metric}: "
-        f"{a['mean']:.4g} against {b['mean']:.4g}, spread {max(spreads):.2g}."
+        f"{a['mean']:.4g} against {b['mean']:.4g}, with a spread of {max(spreads):.2g} between seeds."
     )
 
 

@@ -56,7 +56,7 @@ def read(metric: str, after: int, runs: Sequence[str]) -> Asked:
     better = given or words.better(name)
     if not name or after < 1:
         raise InvalidSpec(
-            "--halve takes the name of a metric, and --halve-after a number of values.",
+            "--halve takes the name of a metric. --halve-after takes a number of values.",
             hint="--halve val_loss",
         )
     if better is None:

@@ -375,8 +375,9 @@ class Pulling:
         run, ground = self._run, _ground(self._run, self._target)
         if not run.spec.copy:
             raise InvalidSpec(
-                f"{run.name} works in {run.spec.folder} itself, so its files are there already.",
-                hint=f"See the files: stoker show {present.typed_ref(run.name)}",
+                f"{run.name} works in {run.spec.folder} itself, so the files of the run are already in that "
+                "folder.",
+                hint=f"To list the files: stoker show {present.typed_ref(run.name)}",
             )
         yield {"to": run.spec.folder, "outputs": str(ground.outputs)}
         self._bringer.give_way(run.id)
@@ -415,7 +416,7 @@ class Pulling:
                         told_at = since
                         yield {"path": file["path"], "came": sum(came.values()), "whole": whole}
                 for file in missing:
-                    yield {"file": _result(file, outputs.FAILED, "the machine sent no more")}
+                    yield {"file": _result(file, outputs.FAILED, "the machine sent no more data")}
                 return
             except TargetError as e:
                 gone_s = time.monotonic() - since

@@ -57,8 +57,8 @@ def editables(folder: Path, work: Path, interpreter: str, env: dict[str, str]) -
             _redirect(work / inside, entry, front, warnings)
         else:
             warnings.append(
-                f"{entry} is on the path of {interpreter} but not in the copy; "
-                "it is imported from the original folder."
+                f"{entry} is on the path of {interpreter} but not in the copy, so Python imports from the "
+                "original folder."
             )
     for before_path, name, origin in _mapped(answer.finders):
         inside = _inside(origin, folder)
@@ -88,8 +88,8 @@ def _redirect(to: Path, origin: str, front: list[str], warnings: list[str]) -> N
     hidden = sorted(modules & sys.stdlib_module_names)
     if hidden:
         warnings.append(
-            f"{origin} is imported from the original folder, not from the copy: its module {hidden[0]} "
-            "has the name of a standard module, and would hide that module."
+            f"Python imports {origin} from the original folder, not from the copy. In the copy, the module "
+            f"{hidden[0]} would hide the standard module of the same name."
         )
         return
     front.append(os.fspath(to))

@@ -181,7 +181,8 @@ def _too_big(folder: Path, total: int, weight: dict[str, int], limit: int) -> In
         f"{name}{'/' if (folder / name).is_dir() else ''} ({format_size(size)})" for name, size in biggest
     )
     return InvalidSpec(
-        f"{folder} is too big to copy: {format_size(total)}, limit {format_size(limit)}. Largest: {named}.",
+        f"{folder} is too large to copy: the size is {format_size(total)}, and the limit is "
+        f"{format_size(limit)}. The largest parts: {named}.",
         hint=f"Exclude what the run does not need (echo {biggest[0][0]} >> {IGNORE_FILE}), mount data with "
         "--mount NAME=/abs, or raise copy_limit in config.toml.",
     )
@@ -196,7 +197,8 @@ def _too_many(folder: Path, plan: _Plan) -> InvalidSpec:
         f"{name} ({n} files)" for name, n in sorted(count.items(), key=lambda item: -item[1])[:3]
     )
     return InvalidSpec(
-        f"{folder} has too many files to copy: {len(plan.files)}, limit {MAX_FILES}. Most are in {named}.",
+        f"{folder} has too many files to copy: {len(plan.files)} files, and the limit is {MAX_FILES}. Most "
+        f"of the files are in {named}.",
         hint=f"List the folders that the run does not need in {IGNORE_FILE}.",
     )
 
@@ -213,14 +215,14 @@ def _explain(e: OSError, plan: _Plan, target: Path) -> Exception:
             free = os.statvfs(target.parent)
             left = f"{format_size(free.f_bavail * free.f_frsize)} and {free.f_favail} inodes free"
         except OSError:
-            left = "disk full"
+            left = "the disk is full"
         needs = f"{format_size(plan.bytes)} and {len(plan.files)} files at {target.parent}"
-        return TargetError(f"Not enough disk space for the copy: needs {needs}; {left}.", retry=False,
-                           hint="Remove old runs (stoker gc), or run without --copy.")
+        return TargetError(f"Not enough disk space for the copy: the copy needs {needs}; {left}.",
+                           retry=False, hint="Remove old runs (stoker gc), or run without --copy.")
     name = e.filename if isinstance(e.filename, str) else os.fspath(target)
     if e.errno in (errno.EACCES, errno.EPERM):
         return Denied(f"{name} cannot be read or copied ({e.strerror}).",
-                      hint=f"Make it readable (chmod u+r), or add its name to {IGNORE_FILE}.")
+                      hint=f"Make the file readable (chmod u+r), or add its name to {IGNORE_FILE}.")
     return TargetError(f"{name} cannot be copied ({e.strerror}).", retry=False,
                        hint=f"Check the disk, or add its name to {IGNORE_FILE}.")
 
@@ -424,7 +426,8 @@ def _copy_link(
     elif not inside and full != os.fspath(folder):
         target = full if not os.path.isabs(leads) else leads
         skipped.append(
-            f"{path} is a link to {full}, outside of the folder: files written there are not in the copy"
+            f"{path} is a link to {full}, outside of the folder: if the run writes files there, these files "
+            "are not in the copy"
         )
     elif inside and inside not in copied and os.path.exists(folder / path):
         target = full

@@ -129,7 +129,7 @@ def _git_entry(top: Path, path: str, listing: Listing, seen: set[str], reinclude
         _git_files(top, path, listing, seen, reincludes)
     elif not os.listdir(full):
         listing.folders.append(path)
-        listing.left_out[path + "/"] = "submodule not fetched: git submodule update --init"
+        listing.left_out[path + "/"] = "the submodule is not fetched: git submodule update --init"
 
 
 def _is_junk(path: str) -> bool:
@@ -150,7 +150,8 @@ def _whole(folder: Path, asked: git_folder.Asked, said: IO[bytes]) -> list[str]:
         text = said.read().decode("utf-8", "replace")
     if "could not open directory" in text:
         raise Denied(f"A folder cannot be read: {text.strip().splitlines()[0].removeprefix('warning: ')}.",
-                     hint=f"Make it readable (chmod u+rx), or add it to {IGNORE_FILE} and .gitignore.")
+                     hint=f"Make the folder readable (chmod u+rx), or add its name to {IGNORE_FILE} and "
+                          ".gitignore.")
     if not asked.ok:
         why = (
             f"git took longer than {_GIT_TIME_S:g} s"
@@ -158,7 +159,8 @@ def _whole(folder: Path, asked: git_folder.Asked, said: IO[bytes]) -> list[str]:
             else (text.strip().splitlines() or ["git failed"])[-1]
         )
         raise InvalidSpec(
-            f"git cannot list {folder}: {why}.", hint="Run git status there, or run without --copy."
+            f"git cannot list {folder}: {why}.",
+            hint="Run `git status` in that folder, or run without --copy.",
         )
     return git_folder.paths(out)
 

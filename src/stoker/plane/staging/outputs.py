@@ -57,7 +57,8 @@ def chosen(files: Sequence[dict], patterns: Sequence[str], name: str) -> list[di
         meant = [f for f in files if is_meant(f["path"], clean)]
         if not meant:
             raise NotFound(
-                f"{name} did not make or change a file '{pattern}'.", hint="See its files: stoker show RUN"
+                f"{name} did not make or change a file '{pattern}'.",
+                hint="To list the files of the run: stoker show RUN",
             )
         taken.update((f["path"], f) for f in meant)
     return list(taken.values())
@@ -107,7 +108,8 @@ class Ground:
                 except BlockingIOError:
                     if time.monotonic() >= deadline:
                         raise StateError(
-                            "Another stoker pull of this run is active.", hint="Wait for it, then try again."
+                            "Another stoker pull of this run is active.",
+                            hint="Wait until that pull has ended, then try again."
                         ) from None
                     time.sleep(LOCK_PAUSE_S)
             yield
@@ -288,7 +290,10 @@ def _one(frames: Iterator[tuple[bytes, bytes]], file: dict, head: dict, ground: 
     if changed or end.get("sha256") != digest:
         part.unlink(missing_ok=True)
         landing.refuse(
-            file, "the run wrote to it during the copy" if changed else "its checksum does not match"
+            file,
+            "the run wrote to the file during the copy"
+            if changed
+            else "the checksum of the copy does not match",
         )
         return
     landing.land(file, part, mode, digest)

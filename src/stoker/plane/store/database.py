@@ -85,7 +85,7 @@ class Store:
             raise ServerError(
                 (
                     f"The database {self.place} was deleted while the server was running. "
-                    "It is rebuilt from the run folders."
+                    "Stoker rebuilds the database from the run folders."
                 ),
                 hint="Repeat the command.",
             )
@@ -241,7 +241,7 @@ def _plain(place: str, text: str) -> StokerError:
     if "full" in text or "disk I/O error" in text:
         free = _free(place)
         return ServerError(f"The disk that holds {place} is full ({free}); nothing was changed.",
-                           hint="Free space (old runs: stoker gc), then repeat the command.")
+                           hint="Free some disk space (stoker gc deletes old runs), then repeat the command.")
     if "malformed" in text or "not a database" in text:
         return ServerError(
             f"The database {place} is damaged.",

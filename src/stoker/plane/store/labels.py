@@ -28,7 +28,8 @@ def change(q: Queries, run_id: str, add: Iterable[str], remove: Iterable[str], n
     wrong = next((tag for tag in add if not _TAG.fullmatch(tag)), None)
     if wrong is not None:
         raise InvalidSpec(
-            f"{wrong!r} cannot be a tag: at most 40 characters, no spaces, commas or slashes.",
+            f"{wrong!r} is not a valid tag. A tag has at most 40 characters, and no spaces, commas or "
+            "slashes.",
             hint="stoker tag NAME lr",
         )
     tags = [tag for tag in dict.fromkeys([*now["tags"], *add]) if tag not in set(remove)]

@@ -165,7 +165,7 @@ def _test_frame_memory() -> str:
 
     def look() -> bool:
         return in_frame(sys._getframe(1), [[], made[-1], []]) == [made[-1]]
-    return "" if (make(), look())[1] else "frames have a different memory layout"
+    return "" if (make(), look())[1] else "Python's frames have an unknown memory layout"
 
 
 # ---- sets: the table, which says in which order they are gone through, and what later changes make of it
@@ -195,7 +195,7 @@ def lay_set(thing: set, values: list, table: tuple) -> None:
     collections.deque(map(thing.discard, list(thing)), 0)
     head = (ctypes.c_ssize_t * 6).from_address(id(thing) + _HEAD)
     if head[2] != mask:
-        raise ValueError("a set has a different size")
+        raise ValueError("a set has an unexpected table size")
     words = (ctypes.c_ssize_t * (2 * mask + 2)).from_address(head[3])
     gone = next(key for key in words[::2] if key)  # what stands where a value was taken out
     words[:] = [0] * len(words)
@@ -212,7 +212,8 @@ def _test_sets() -> str:
     one.pop()
     lay_set(two, list(one), set_table(one))
     one, two = one | {1000, 77_777}, two | {1000, 77_777}
-    return "" if list(one) == list(two) and one.pop() == two.pop() else "sets have a different memory layout"
+    same = list(one) == list(two) and one.pop() == two.pop()
+    return "" if same else "Python's sets have an unknown memory layout"
 
 
 # ---- torch: generators as bytes
@@ -238,7 +239,7 @@ def set_versions(tensors: list, versions: list) -> None:
 def _test_versions() -> str:
     one = sys.modules["torch"].zeros(2)
     set_versions([one], [5])
-    return "" if one._version == 5 else "Stoker cannot set the versions of tensors"
+    return "" if one._version == 5 else "Stoker cannot set the version counters of tensors"
 
 
 def rngs() -> tuple:
@@ -481,7 +482,7 @@ def _test_interpreter() -> str:
         not hasattr(sys.modules.get("warnings"), "_filters_mutated")
         or type(registered(collections.abc.Sized)) is not list
     ):
-        return "warnings or abstract classes store their state differently"
+        return "warnings or abstract classes store their state in an unknown way"
     if getattr(sys, "_is_gil_enabled", lambda: True)() is False:
         return "this Python has no global interpreter lock"
     if not PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
@@ -568,7 +569,7 @@ def _test_kernels() -> str:
     return (
         ""
         if shaped in tags_of("aten::nonzero") and has_kernel("aten::nonzero", "CPU")
-        else "operators have different tags"
+        else "operators of torch have unknown tags"
     )
 
 
@@ -605,7 +606,7 @@ def _test_loader() -> str:
         return "DataLoader workers get unknown arguments"
     for name, words in METHOD_WORDS.items():
         if _words(getattr(module._MultiProcessingDataLoaderIter, name))[:len(words)] != words:
-            return f"DataLoader iterators have a different {name}"
+            return f"DataLoader iterators have an unknown {name}"
     own = module._MultiProcessingDataLoaderIter._reset, module._BaseDataLoaderIter.__init__
     known = {*code.co_names, *(name for each in own for name in _torchs(each).co_names)}
     lost = [name for name in (*ITER_FIELDS, *WORKER_FIELDS) if name not in known]

@@ -144,7 +144,7 @@ def diverged(reason: str) -> None:
     n = getattr(image, "n", None)
     say(
         f"the resumed script differs from the recording: {reason}. Retrying from "
-        f"{'an older image, or from the start if there is none' if n else 'the start'}."
+        f"{'an older image (or from the start, if no older image exists)' if n else 'the start'}."
     )
     phases.turn_off()
     for undo in (lambda: _mark_bad(n, reason), _end_children, _give_files_back):

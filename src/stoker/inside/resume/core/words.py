@@ -31,7 +31,10 @@ OTHER_VALUE = (
 ENDED_AS_GHOST = "the resumed script ended before it reached the image"
 RAISED_AS_GHOST = "the resumed script raised an error before it reached the image: {error}"
 ENDED_IN_TAIL = "the resumed script ended earlier than the recording"
-TWO_PROCESSES = "two processes train (pid {one} and pid {two}), but exact resume supports one process per run"
+TWO_PROCESSES = (
+    "two processes train (pid {one} and pid {two}), but exact resume supports only one training process per "
+    "run"
+)
 INTERNAL = "an internal error of Stoker's hooks: {error}"
 RAISED = (
     "the script caught an error of a model or loader ({error}); a resume skips calls of models and loaders, "

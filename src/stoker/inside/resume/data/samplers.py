@@ -55,7 +55,7 @@ def _take(thing: object, path: str, seen: dict, deep: int) -> tuple:
     if _is_dataset(kind):
         return ("data set",)
     if deep > DEEP:
-        raise Unreadable(f"{path} is nested too deep")
+        raise Unreadable(f"{path} is nested too deeply")
     if kind is set and PLAIN.issuperset(map(type, thing)):
         return ("set", list(thing), leaves.table_of(thing))
     if kind in _NESTS and _pure(thing, 0):

@@ -338,7 +338,7 @@ class _Writer:
         for address, size, value, _owner in self.copy.proofs:
             if not storages.is_still(address, size, value):
                 self.error, self.changed = (
-                    "data changed while the image was written, although it had been constant since the setup",
+                    "data that was constant since the setup changed while Stoker wrote the image",
                     True,
                 )
                 return False

@@ -108,7 +108,8 @@ class Keeper:
             if sys.stdin.readline().strip().lower() in ("y", "yes"):
                 return
         raise StateError(
-            f"{root} holds an unfinished run (step {self.saved.step:,}), and the code changed after this step.",
+            f"{root} holds an unfinished run (step {self.saved.step:,}), and the code changed after this "
+            "step.",
             hint=(
                 "STOKER_RESUME=1 resumes with the new code; STOKER_FRESH=1 starts from scratch and renames "
                 "the folder."

@@ -59,7 +59,7 @@ AUDIT_GPU = (
 )
 AUDIT_DISK = "an audit needs free disk space for three images, but the disk has too little free space"
 AUDIT_ROOM = "Stoker could not keep the images for the audit: {error}"
-AUDIT_NOTHING = "the script recorded too few values after the image, so the audit has nothing to compare"
+AUDIT_NOTHING = "Stoker recorded too few values after the image, so the audit has nothing to compare"
 AUDIT_GRAPH = "the script still holds an autograd graph that is older than the image"
 AUDIT_NOT_AGAIN = "the audit ran the script from its start, but the script did not reach the image"
 AUDIT_OUTSIDE = (

@@ -35,7 +35,7 @@ REFUSED = {
     "a wrapped model": (SET + "engine.setup(nn.DataParallel(model))", "Argument 1 of setup is a DataParallel."),
     "an optimizer of a stranger": (SET + "engine.setup(opt)", "has 2 parameters of models that were not given to setup"),
     "a loss without gradient": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(loss.detach())"), "the loss does not depend on any parameter"),
-    "a loss of many numbers": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(model(a).sum(1))"), "The loss has shape (8,); it must be a scalar."),
+    "a loss of many numbers": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(model(a).sum(1))"), "The loss has shape (8,); a loss must be a scalar."),
     "a step outside of a loop": (SET + "engine.setup(model, opt)\nengine.step(model(x).sum())", "engine.step, backward and update need a batch."),
     "an update without backward": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.update(opt)"), "Call backward before update(SGD)."),
     "a loss that is not finite": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(loss / (engine.steps - 2))"),
@@ -164,8 +164,8 @@ GRADES = {
     "Private()": ("state-only (two fetches of one sample of Private differ: the data set uses its own random generator)", False),
     "Whole()": ("Whole fetches whole batches, so Engine sets seeds per batch, not per sample", True),
     "Flow()": ("state-only (Flow has no state_dict, so a resume reads all data again, from the start to the saved position)", True),
-    "Kept()": ("a resume will be bit-exact", True),
-    "torch.utils.data.Subset(data, range(3, 30))": ("a resume will be bit-exact", True),
+    "Kept()": ("grade of a resume: bit-exact", True),
+    "torch.utils.data.Subset(data, range(3, 30))": ("grade of a resume: bit-exact", True),
 }
 
 

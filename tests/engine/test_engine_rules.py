@@ -70,7 +70,7 @@ def test_the_same_command_resumes_and_says_what_it_is_worth(made):
     one = made(usual())
     assert one.start(DIE="7")[0] == -signal.SIGKILL
     text = one.good()
-    assert "resumes run at step 6, bit-exact; " in text
+    assert "resumes run at step 6, grade: bit-exact; " in text
     assert "8 samples are repeated" in text
     assert "batch size 8 = 1 rank x 8 samples x 1 micro-batches" in text
     assert straight in text
@@ -351,7 +351,7 @@ def test_a_module_that_is_imported_late_is_no_change_until_it_is_edited(made):
     one.start(DIE="7")
     code, text = one.start(DIE="9")
     assert code == -signal.SIGKILL, text
-    assert "resumes run at step 6, bit-exact" in text
+    assert "resumes run at step 6, grade: bit-exact" in text
     helper.write_text("value = 2\n")
     code, text = one.start()
     assert code == 1

@@ -174,5 +174,5 @@ def test_a_way_back_that_is_dear_says_so():
         return resume.dear({"state": "resumable", "image": {**IMAGE, "back_s": back_s, "trained_s": trained_s}})
 
     assert told(59.0, 600.0) is None and told(0.9, 2.0) is None
-    assert told(204.0, 600.0) == ("the resume takes 34 % of the training time that the resume saves (10m); if the script writes checkpoints, a new run from the last checkpoint may be faster than the resume")
+    assert told(204.0, 600.0) == ("the resume takes 34 % of the training time that the resume saves (10m). If the script writes checkpoints, a new run from the last checkpoint could be faster")
     assert told(700.0, 600.0) == "a new run (stoker run) reaches this step sooner than a resume: until this step, the run trained for only 10m"

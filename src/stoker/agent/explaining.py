@@ -52,9 +52,9 @@ HINTS = (  # text in the last words -> what it certainly means
     ("Torch not compiled with CUDA enabled", "The script needs CUDA, but this torch is a CPU build."),
     (
         "Cannot access accelerator device when none is available",
-        "The script needs a GPU, but torch sees none on this machine.",
+        "The script needs a GPU, but torch sees no GPU on this machine.",
     ),
-    ("No CUDA GPUs are available", "The script needs a GPU, but torch sees none on this machine."),
+    ("No CUDA GPUs are available", "The script needs a GPU, but torch sees no GPU on this machine."),
     ("Found no NVIDIA driver on your system", "This machine or container has no visible NVIDIA driver."),
     (
         "device-side assert triggered",

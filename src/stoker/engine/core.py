@@ -544,9 +544,9 @@ class Core:
             return
         root = self.keeper.root
         head = (
-            f"resumes {root} at step {saved.step:,}, {lowest}"
+            f"resumes {root} at step {saved.step:,}, grade: {lowest}"
             if saved
-            else f"new run in {root}; a resume will be {lowest}"
+            else f"new run in {root}; grade of a resume: {lowest}"
         )
         parts = [head + (f" ({'; '.join(reasons)})" if reasons else ""), self._lost(), self._equation()]
         parts += [f"not saved: {', '.join(names)}"] if names else []

@@ -49,7 +49,7 @@ class Gradients:
                 ),
             )
         if loss.numel() != 1:
-            raise InvalidSpec(f"The loss has shape {tuple(loss.shape)}; it must be a scalar.",
+            raise InvalidSpec(f"The loss has shape {tuple(loss.shape)}; a loss must be a scalar.",
                               hint="Use loss.mean(), or loss.sum() with weight=number of entries.")
         share = micro.share if weight is None else 0.0 if micro.ghost else float(weight)
         self.loss = loss.detach() / weight if weight else loss

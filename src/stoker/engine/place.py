@@ -42,7 +42,7 @@ def folder(asked: str | None) -> Path:
         base = Path(named) / CHECKPOINTS
     elif script is None:
         raise InvalidSpec(
-            "There is no script name to derive a folder name from.",
+            "Engine cannot choose a folder name, because there is no script name.",
             hint='Choose a folder: Engine(folder="runs/first").',
         )
     else:

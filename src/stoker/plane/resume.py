@@ -153,8 +153,8 @@ def dear(state: dict | None) -> str | None:
         )
     return (
         f"the resume takes {100 * back_s / trained_s:.0f} % of the training time that the resume saves "
-        f"({format_duration(trained_s)}); if the script writes checkpoints, a new run from the last "
-        "checkpoint may be faster than the resume"
+        f"({format_duration(trained_s)}). If the script writes checkpoints, a new run from the last "
+        "checkpoint could be faster"
     )
 
 

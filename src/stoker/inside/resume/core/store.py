@@ -178,7 +178,7 @@ def _checked(root: str, n: int, told: dict, name: str):
     if len(data) != size:
         raise Damaged(f"{name} of image {n} has {len(data)} bytes instead of {size}")
     if checksum(memoryview(data)) != value:
-        raise Damaged(f"{name} of image {n} is damaged: its checksum differs")
+        raise Damaged(f"{name} of image {n} is damaged: the checksum differs")
     return data
 
 

@@ -21,7 +21,7 @@ PASSED_POINT = (
     "was taken (event {event})"
 )
 OTHER_EVENT = (
-    "at event {event} ({here}), the resumed script does something different (recorded: {then}; now: "
+    "at event {event} ({here}), the resumed script differs from the recording (recorded: {then}; now: "
     "{now})"
 )
 OTHER_PLACE = "event {event} comes from a different line of code (recorded: {then}; now: {now})"

@@ -27,7 +27,7 @@ def add(walk) -> None:
     found = _unreached(walk)
     if len(found) > _MOST:
         walk.refusals.append(
-            f"{len(found):,} objects of the script to which only a library refers, too many to inspect"
+            f"{len(found):,} objects of the script that only a library holds (too many to inspect)"
         )
         return
     if found:

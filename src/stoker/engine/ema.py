@@ -22,7 +22,7 @@ class EMA:
 
     The decay of update n is at most (1 + n) / (10 + n), so that the first averages change quickly.
     TensorFlow's ExponentialMovingAverage uses the same limit.
-    The EMA averages parameters and floating-point buffers. It copies other buffers.
+    The EMA averages parameters and floating-point buffers. The EMA copies other buffers.
     """
 
     def __init__(self, model: nn.Module, decay: float = 0.999) -> None:

@@ -117,8 +117,8 @@ class Engine:
         of all optimizers.
         Returns True if the optimizers made a step.
 
-        loss: a scalar: the mean loss over the micro-batch. With `weight`, the sum of the loss.
-        weight: the number of units in this sum, for example of tokens.
+        loss: a scalar, the mean loss over the micro-batch. If you pass `weight`, the sum of the losses.
+        weight: the number of losses in this sum, for example the number of tokens.
         The Engine weights each micro-batch by its size or by `weight`. So an optimizer step over several
         micro-batches has the same result as a step over one large batch.
         Raises StateError if the loss is not finite.
@@ -167,7 +167,7 @@ class Engine:
     def eval(self, *models: nn.Module) -> Iterator[None]:
         """Evaluate models inside `with engine.eval(model):`. Inside this block, the models are in evaluation
         mode, and torch computes no gradients.
-        Without arguments, this applies to all models.
+        Without arguments, all models are in evaluation mode.
 
         Random numbers that the script draws inside the block do not change later random numbers.
         """
@@ -223,7 +223,8 @@ class Engine:
         return found[0] if len(found) == 1 else found
 
     def print(self, *values: object, **options: object) -> None:
-        """Print on rank 0 only. A resumed run prints nothing until it has reached its saved position."""
+        """Print on rank 0 only. In a resumed run, this call prints nothing before the run has reached the saved
+        position."""
         if self._core.world.rank == 0 and not self._core.resuming:
             self._core.progress.clear()
             how: dict[str, Any] = {"flush": True, **options}

@@ -128,9 +128,10 @@ class Schedule:
 
 
 def cosine(optimizer: Optimizer, total: Length, *, warmup: Length = 0, floor: float = 0.0) -> Schedule:
-    """The learning rate follows half a cosine. It begins at the optimizer's rate. At the end of `total`, the
-    rate is `floor` times the optimizer's rate.
-    During the first steps (`warmup`), the rate increases linearly. `total` includes the warm-up.
+    """Return a schedule with the shape of half a cosine. During the warm-up (`warmup`), the learning rate
+    increases linearly to the base rate, which is the rate that you gave to the optimizer. After the warm-up,
+    the rate decreases along half a cosine. At the end of `total`, the rate is `floor` times the base rate.
+    `total` includes the warm-up.
 
     The lengths `total` and `warmup` are texts such as "5000step", "14ep" or "2000000sample". A number is a
     number of steps. Raises InvalidSpec for other text.
@@ -140,9 +141,10 @@ def cosine(optimizer: Optimizer, total: Length, *, warmup: Length = 0, floor: fl
 
 
 def linear(optimizer: Optimizer, total: Length, *, warmup: Length = 0, floor: float = 0.0) -> Schedule:
-    """The learning rate follows a straight line. It begins at the optimizer's rate. At the end of `total`,
-    the rate is `floor` times the optimizer's rate.
-    During the first steps (`warmup`), the rate increases linearly. `total` includes the warm-up.
+    """Return a schedule with the shape of a straight line. During the warm-up (`warmup`), the learning rate
+    increases linearly to the base rate, which is the rate that you gave to the optimizer. After the warm-up,
+    the rate decreases linearly. At the end of `total`, the rate is `floor` times the base rate.
+    `total` includes the warm-up.
 
     The lengths have the same form as in `cosine`.
     """
@@ -152,8 +154,9 @@ def linear(optimizer: Optimizer, total: Length, *, warmup: Length = 0, floor: fl
 
 
 def step(optimizer: Optimizer, every: Length, gamma: float = 0.1, *, warmup: Length = 0) -> Schedule:
-    """Multiply the learning rate by `gamma` after each interval of the length `every`. The first interval
-    begins at the end of the warm-up. The lengths have the same form as in `cosine`."""
+    """Return a schedule that multiplies the learning rate by `gamma` after each interval of the length
+    `every`. The first interval begins at the end of the warm-up. The lengths have the same form as in
+    `cosine`."""
     return Schedule(
         optimizer, {"every": every, "warmup": warmup}, lambda n, of: gamma ** (n // max(of["every"], 1))
     )

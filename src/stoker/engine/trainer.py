@@ -44,13 +44,13 @@ class Trainer:
     epochs: the length of the training in epochs. Give either epochs or steps.
     steps: the length of the training in optimizer steps.
     engine: other arguments of Engine, as a dict: {"nan": "skip"}.
-    eval_every: the number of epochs between two evaluations. The Trainer always evaluates the last epoch.
+    eval_every: the number of epochs between two evaluations. The Trainer also evaluates after the last epoch.
     callbacks: objects with at least one of the methods start(trainer), step(trainer), epoch(trainer, epoch),
         evaluate(trainer, scores), save(trainer), end(trainer).
     The Trainer calls `step` after each optimizer step, and `save` before each checkpoint, on every rank.
     The Trainer saves and restores callbacks that have state_dict and load_state_dict.
-    Callbacks can read these attributes of the Trainer: engine, task, epoch (the first epoch is 0), epochs,
-    steps, scores (the scores of the last evaluation), and history (the scores of all evaluations).
+    Callbacks can read these attributes of the Trainer: engine, task, epoch (the first epoch is 0), epochs and
+    steps (the arguments), scores (of the last evaluation), and history (the scores of all evaluations).
     Raises InvalidSpec for bad arguments.
     """
 

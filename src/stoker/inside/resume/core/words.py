@@ -58,7 +58,7 @@ AUDIT_GPU = (
     "CUDA_VISIBLE_DEVICES= (empty)"
 )
 AUDIT_DISK = "an audit needs free disk space for three images, but the disk has too little free space"
-AUDIT_ROOM = "Stoker could not keep the images for the audit: {error}"
+AUDIT_ROOM = "Stoker could not prepare the audit: {error}"
 AUDIT_NOTHING = "Stoker recorded too few values after the image, so the audit has nothing to compare"
 AUDIT_GRAPH = "the script still holds an autograd graph that is older than the image"
 AUDIT_NOT_AGAIN = "the audit ran the script from its start, but the script did not reach the image"
@@ -137,21 +137,21 @@ OTHER_CLOCK = (
     "Stoker does not watch"
 )
 UNDO_LOST = "another program changed {path} after the image was taken, so the old content cannot be restored"
-FILE_GONE = "{path} was removed or replaced while the script had it open for writing"
+FILE_GONE = "{path} was removed or replaced while the script had this file open for writing"
 FILE_NOT_OPEN = "{path} was open when the image was taken, but the resumed script has not opened it"
 FILE_OPEN = "the resumed script has opened {path}, which was not open when the image was taken"
 FILE_OTHER = "the resumed script has opened a different file (in the image: {then}; now: {now})"
 FILE_PLACE = "the position in the open file {path} differs (in the image: {then}; now: {now})"
 FILE_SIZE = "the size of {path} differs (in the image: {then} bytes; now: {now} bytes)"
 READS_OPEN = (
-    "the script reads {path} while the file is open for writing, which exact resume does not support"
+    "the script reads {path} while the file is open for writing; exact resume does not support such reads"
 )
 READ_ON = (
     "a model or loader opened {path} and left the file open; a resume skips this call, so a resume cannot "
     "continue to read the file"
 )
 READ_MUCH = "the script read {path}, and this file is too large for the log of exact resume"
-READ_CHANGED = "{path} changed after the script read it"
+READ_CHANGED = "{path} changed after the script read this file"
 READ_BACK = "the script wrote {path}, read this file, and then changed the file again"
 OTHER_PRINTS = (
     "the printed text differs from the recording (recorded: {then} characters; now: {now} characters)"
@@ -171,18 +171,22 @@ FOREIGN_TRACE = (
 OTHER_POINT = "the resumed script reached the image at a different {what} (in the image: {then}; now: {now})"
 
 # -- data loaders
-LOADER_THREAD = "a background thread of the script reads a DataLoader, which exact resume does not support"
+LOADER_THREAD = (
+    "a background thread of the script reads a DataLoader; exact resume does not support reads in a "
+    "background thread"
+)
 LOADER_ORDER = (
     "a DataLoader returns batches in the order in which workers finish (in_order=False); a resume cannot "
     "repeat this order"
 )
-LOADER_PIPES = "a DataLoader reads torchdata pipes, which are not supported yet"
-LOADER_OWN = "{type} overrides {name} of DataLoader, which is not supported"
+LOADER_PIPES = "a DataLoader reads torchdata pipes; exact resume does not support torchdata pipes yet"
+LOADER_OWN = "{type} overrides {name} of DataLoader; exact resume does not support this class"
 LOADER_OWN_ITERATOR = "a DataLoader returned an iterator of an unknown type ({type})"
 LOADER_UNKNOWN = "the script created an iterator over a DataLoader in a way that Stoker cannot see"
 LOADER_FAILED = "a DataLoader raised an error ({error})"
 LOADER_ITERABLE_PERSISTENT = (
-    "persistent workers read an iterable data set for a second epoch, which is not supported"
+    "persistent workers read an iterable data set for a second epoch; exact resume supports only one epoch "
+    "in this case"
 )
 LOADER_DRAWS = (
     "a sampler or an iterable data set draws too many numbers from a random generator, and the script uses "
@@ -231,7 +235,9 @@ FROZEN = "the script calls gc.freeze, which hides objects from Stoker"
 TOO_MANY_SHIFTS = (
     "a resume skips calls of models and loaders, but these calls change more than {count} variables"
 )
-SHORT_TAIL = "the run recorded only {count} values after the image, too few to detect a wrong resume"
+SHORT_TAIL = (
+    "the run recorded only {count} values after the image; Stoker needs more values to detect a wrong resume"
+)
 OTHER_STACK = "the script is at a different line (in the image: {then}; now: {now})"
 OTHER_STATE = "{name} differs (in the image: {then}; now: {now})"
 ALIAS = "the same as "
@@ -272,7 +278,10 @@ SAME_VARIABLES = "environment variables that affect numerical results have chang
 EDITED_MEANWHILE = "{path} was edited while the script was running, so the running code differs from the file"
 ENGINE = "the script uses stoker.Engine, which saves and resumes by itself"
 DISTRIBUTED = "torch.distributed is in use; runs of several processes cannot be resumed exactly yet"
-THREAD = "a thread of the script runs during training ({name}, {where}), which exact resume does not support"
+THREAD = (
+    "a thread of the script runs during training ({name}, {where}); exact resume does not support such "
+    "threads"
+)
 SPAWNED = (
     "the script trains in processes that it starts; exact resume supports only a training in the first "
     "process"

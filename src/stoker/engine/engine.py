@@ -223,8 +223,8 @@ class Engine:
         return found[0] if len(found) == 1 else found
 
     def print(self, *values: object, **options: object) -> None:
-        """Print on rank 0 only. In a resumed run, this call prints nothing before the run has reached the saved
-        position."""
+        """Print on rank 0 only. In a resumed run, this call prints nothing before the run has reached the
+        saved position."""
         if self._core.world.rank == 0 and not self._core.resuming:
             self._core.progress.clear()
             how: dict[str, Any] = {"flush": True, **options}

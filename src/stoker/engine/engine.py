@@ -117,7 +117,7 @@ class Engine:
         of all optimizers.
         Returns True if the optimizers made a step.
 
-        loss: a scalar, the mean loss over the micro-batch. If you pass `weight`, the sum of the losses.
+        loss: a scalar, the mean loss over the micro-batch. If you pass `weight`, `loss` is a sum of losses.
         weight: the number of losses in this sum, for example the number of tokens.
         The Engine weights each micro-batch by its size or by `weight`. So an optimizer step over several
         micro-batches has the same result as a step over one large batch.

@@ -249,7 +249,7 @@ def test_too_many_workers_is_no_cause_any_more_when_fewer_were_raced_and_won_not
     raced = tuple(dataclasses.replace(a, state="no gain") if a.name == "workers" else a for a in found.actions)
     told = rules.told_again(dataclasses.replace(found, actions=raced), made, CARD)
     assert "too_many_workers" not in {x.name for x in (*told.causes, *told.actions)} and "workers share" not in told.verdict
-    assert told.causes and "is data loading: the workers use the cores" in told.verdict and told.curve.advised is None
+    assert told.causes and "is data loading, because the workers use the cores" in told.verdict and told.curve.advised is None
 
 
 def test_what_waits_for_consent_is_told_with_the_words_to_type():

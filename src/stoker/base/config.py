@@ -164,7 +164,7 @@ def _check_ours(where: Home) -> None:
         return
     if names - OWN_NAMES:
         raise Denied(
-            f"The folder {where.path} holds files that are not Stoker's, so it cannot be the state folder.",
+            f"The folder {where.path} contains files of other programs, so it cannot be the state folder.",
             hint=other,
         )
     if seen.st_mode & (stat.S_ISVTX | stat.S_IWOTH):

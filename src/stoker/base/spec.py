@@ -190,12 +190,12 @@ _ONE_OF = {
     "warn_signal": ("", *SIGNALS),
 }
 _COUNT = (0, 100_000, "an integer from 0 to 100000", "")
-_SECONDS = (0, MAX_DURATION_S, "a number of at least 0 (seconds)", "")
+_SECONDS = (0, MAX_DURATION_S, "a number of seconds, at least 0", "")
 _RANGES = {  # field -> least, most, how it reads after "must be", hint
     "gpus": _COUNT, "slots": _COUNT, "restarts": _COUNT,
     "priority": (-1_000_000, 1_000_000, "between -1000000 and 1000000", ""),
-    "memory_bytes": (0, (1 << 60) - 1, "a number of at least 0 (bytes)", "--memory 8GB"),
-    "grace_s": (0, MAX_DURATION_S, "two numbers of at least 0 (seconds)", "--grace 30s"),
+    "memory_bytes": (0, (1 << 60) - 1, "a number of bytes, at least 0", "--memory 8GB"),
+    "grace_s": (0, MAX_DURATION_S, "two numbers of seconds, both at least 0", "--grace 30s"),
     "backoff_s": _SECONDS, "warn_s": _SECONDS, "stall_s": _SECONDS,
 }
 
@@ -255,8 +255,8 @@ def check_name(name: str) -> None:
     ):
         raise InvalidSpec(
             (
-                f"{name!r} cannot be a name: at most {NAME_MAX} characters, no '/', no control characters, "
-                "no leading '-', no spaces at the start or end."
+                f"{name!r} cannot be the name of a run. A name has at most {NAME_MAX} characters, no '/', "
+                "no control character, no leading '-', and no space at its start or end."
             ),
             hint="stoker run --name baseline-1 ...",
             fields=["name"],

@@ -223,7 +223,7 @@ def sentence(reason: str, evidence: dict) -> str:
     """
     known = REASONS.get(reason)
     if known is None:
-        return f"Ended for a reason that this version does not know ({reason})."
+        return f"Ended for a reason that this version of Stoker does not know ({reason})."
     told, _ = KINDS.get((reason, str(evidence.get("kind"))), (known.sentence, ""))
     return told.format_map(_fields(evidence))
 

@@ -330,7 +330,7 @@ def server_status(as_json: bool) -> int:
         if as_json:
             output.print_json({"running": False})
         else:
-            print("The server is not running. Commands that need the server start it.")
+            print("The server is not running. A command that needs the server starts the server.")
         return 1
     _print_info(info, as_json)
     return 0

@@ -30,7 +30,7 @@ def ssh(name: str, command: tuple[str, ...]) -> None:
       stoker ssh box
       stoker ssh box nvidia-smi
 
-    As with ssh, the shell of that machine reads the command. The exit code is that of ssh.
+    As with ssh, the shell of that machine reads the command. The exit code is the exit code of ssh.
     """
     _become_ssh(*(("-o", "RemoteCommand=none") if command else ()), *_destination(name), *command)
 
@@ -46,7 +46,7 @@ def ssh(name: str, command: tuple[str, ...]) -> None:
     help="Port on this machine.  [default: the same port]",
 )
 def open_(name: str, port: int, here: int | None) -> None:
-    """Make a port of a machine reachable as http://127.0.0.1:PORT here, until Ctrl-C.
+    """Make a port of another machine reachable here, as http://127.0.0.1:PORT, until you press Ctrl-C.
 
     Only programs on this machine can connect. The machine needs no open port,
     because the connection uses ssh.
@@ -91,7 +91,7 @@ def push(source: str, place: str) -> None:
     A PATH without a leading / is in your home folder on the machine.
     The content of a folder goes into the folder PATH.
     Files with the same size and time are not sent again.
-    Deletes no file on the machine. A file appears on the machine only when it is complete.
+    Does not delete files on the machine. A file appears on the machine only when it is complete.
     Needs rsync on both machines.
     """
     name, colon, path = place.partition(":")
@@ -117,7 +117,7 @@ def push(source: str, place: str) -> None:
             f"rsync could not copy everything to {output.shown(name)} (exit code {done.returncode}).",
             hint=(
                 "Repeat the command: rsync then sends only the missing files. If the machine has no "
-                "rsync: apt-get install rsync"
+                "rsync, type there: apt-get install rsync"
             ),
         )
 

@@ -74,8 +74,8 @@ def machine() -> None:
     "--disk-survives",
     is_flag=True,
     help=(
-        "The disk of the machine keeps its files while the machine is off. Stoker then switches the "
-        "machine off without waiting for copies."
+        "The disk of the machine keeps its files while the machine is off. With this option, Stoker does "
+        "not wait for copies before it switches the machine off."
     ),
 )
 @click.option(
@@ -91,7 +91,7 @@ def add(name: str, address: tuple[str, ...], yes: bool, as_json: bool, **o: Any)
       stoker machine add box ssh://root@connect.example.com:12345 --off "shutdown -h now"
       stoker machine add lab -- -p 2222 me@lab.example.org
 
-    Logs in once with your own ssh, which asks you about an unknown host key, and checks the machine.
+    Logs in once with your own ssh, and checks the machine. If the host key is unknown, ssh asks you.
     If the check fails, Stoker does not add the machine.
     The machine needs Python 3.8 or newer; Stoker installs nothing there.
     """
@@ -162,7 +162,7 @@ def _policy(name: str, config: TargetConfig) -> str:
 @machine.command("ls")
 @json_option()
 def ls(as_json: bool) -> None:
-    """List the machines, how many runs each has, and when each is switched off.
+    """List the machines, the number of their runs, and the time when each machine is switched off.
     Contacts only machines with an --off command."""
     counts: dict[str, list[int]] = {}
     for run in plane().runs(all=True, limit=ALL_RUNS):
@@ -250,7 +250,7 @@ def adopt(name: str, yes: bool, as_json: bool) -> int:
     """Take over runs that another state folder started on a machine, for example from a lost laptop.
 
     First lists these runs and asks for confirmation. Then Stoker copies the files of the runs here.
-    From then on, the other state folder cannot stop the runs; only this state folder can.
+    From then on, only this state folder can stop the runs.
     If the other state folder gave the machine an --off command, Stoker copies and prints this command too.
     """
     with output.slow(f"asking {output.shown(name)}"):
@@ -373,7 +373,7 @@ def rm(name: str, yes: bool, as_json: bool) -> int:
     if as_json:
         output.print_json({"removed": name})
     else:
-        output.say(f"{output.shown(name)} is removed from the list; nothing was deleted there")
+        output.say(f"{output.shown(name)} is removed from the list; nothing was deleted on the machine")
     return 0
 
 
@@ -415,7 +415,7 @@ def _print_facts(facts: dict) -> None:
     for line in _cannot(facts):
         output.say(line)
     if not facts.get("inodes_free", 1):
-        output.say("the machine's disk has no free inodes, so no more files fit on it")
+        output.say("the machine's disk has no free inodes, so no new file can be created there")
 
 
 def _cannot(facts: dict) -> list[str]:

@@ -19,7 +19,7 @@ FAILED = "failed"
 @click.command("pull")
 @ref_argument()
 @click.argument("files", nargs=-1, metavar="[FILES]...")
-@json_option("Print what was done with each file as JSON.")
+@json_option("Print as JSON what Stoker did with each file.")
 def pull(ref: str, files: tuple[str, ...], as_json: bool) -> int:
     """Copy a run's output files to the folder where you typed `stoker run`.
 

@@ -82,7 +82,7 @@ def logs(ref: str | None, follow: bool, only: str | None, raw: bool, **where: An
         where["since"] = time.time() - where["since"]
         if State(run["state"]).final and run["ended_at"] and from_iso(run["ended_at"]) < where["since"]:
             ended = output.ago(run["ended_at"])
-            output.say(f"{output.shown(run['name'])} ended {ended}: no output since then")
+            output.say(f"{output.shown(run['name'])} ended {ended}, so it has no output in this time")
             return
     given, attempt = where["attempt"], where["attempt"] or max(1, run["attempts"])
     if follow:
@@ -245,8 +245,8 @@ def log_tail(run: dict) -> tuple[int, int]:
 @refs_argument()
 @json_option("Print the runs as JSON when they have ended.")
 def wait(refs: tuple[str, ...], as_json: bool) -> int:
-    """Wait until all these runs have ended. The exit code is the run's exit code.
-    For several runs, the exit code is the first that is not 0.
+    """Wait until all these runs have ended. With one run, the exit code is the exit code of the run.
+    With several runs, the exit code is the first exit code that is not 0.
 
     For a run on another machine, the command also waits until the run's files are copied here.
     If the machine does not answer, the command does not wait for the files.
@@ -558,7 +558,8 @@ def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
         return failed or code
     for run in gone:
         if run.get("left"):
-            output.say(f"{output.shown(run['name'])}: deleted here only. {output.shown(run['left'])}")
+            output.say(f"{output.shown(run['name'])}: deleted only on this machine. "
+                       f"{output.shown(run['left'])}")
         elif output.is_terminal(sys.stderr):
             output.say(f"{output.shown(run['name'])}: deleted")
     return failed or code

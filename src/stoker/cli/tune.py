@@ -50,7 +50,8 @@ Exit codes: 0: tuned, or no setting helps. 8: the condition of --fail-if is true
 @click.option("--for", "for_s", type=Duration(), default="60s", show_default=True, metavar="60s",
               help="Longest time of the search. Accuracy checks take extra time.")
 @click.option("--allow", multiple=True, type=click.Choice(["precision"]), metavar="precision",
-              help="Also try bfloat16 and TF32. Use them only if the training reaches the same loss.")
+              help="Also try bfloat16 and TF32. Use these formats only if the training reaches the same "
+                   "loss.")
 @click.option("--fail-if", metavar='"data wait > 10%"',
               help="For CI: exit with code 8 if this condition is true.")
 @click.option(
@@ -71,8 +72,8 @@ Exit codes: 0: tuned, or no setting helps. 8: the condition of --fail-if is true
 @click.option("--forget", is_flag=True, help="Delete the saved settings of this script.")
 @json_option("Print the report as one JSON object.")
 def tune(command: tuple[str, ...], **o: Any) -> int:
-    """Find settings that make a training faster, confirm them, and let `stoker run` apply them.
-    The script is not changed."""
+    """Find settings that make a training faster, and measure their gain. The script is not changed.
+    `stoker run` then uses these settings."""
     from stoker.tune import trial
 
     if o["show"] and not command:

@@ -22,8 +22,8 @@ def ui(no_browser: bool, port: int | None, as_json: bool) -> None:
     """Open the console in the browser: runs, curves, logs, files, machines.
     Ctrl-C ends the console; runs continue.
 
-    The console can be opened only on this machine. The link works once, within one minute;
-    `stoker ui` in another terminal prints a new link.
+    The console can be opened only on this machine. The link works only once, and only for one minute.
+    For a new link, type `stoker ui` in another terminal.
     """
     from stoker.client import Client
     from stoker.console.serve import Console, leave

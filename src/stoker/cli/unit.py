@@ -66,7 +66,7 @@ def disable() -> str:
     path.unlink(missing_ok=True)
     with contextlib.suppress(StokerError):
         _systemctl("daemon-reload")
-    return "The server no longer starts at boot. Commands that need the server start it."
+    return "The server no longer starts at boot. A command that needs the server starts the server."
 
 
 def _linger() -> str:
@@ -83,7 +83,7 @@ def _linger() -> str:
     except (OSError, subprocess.TimeoutExpired):
         pass
     return (
-        "The server ends at logout. To keep it running, an administrator can type: sudo loginctl "
+        "The server ends at logout. To keep the server running, an administrator can type: sudo loginctl "
         f"enable-linger {getpass.getuser()}"
     )
 

@@ -432,7 +432,8 @@ def _older_server(error: UnknownField) -> StokerError:
     # nonsense for us too: the server is right
     if not {field.name for field in fields(Spec)}.issuperset(error.fields):
         return error
-    return ServerError(f"The running Stoker server is older and does not know {', '.join(error.fields)}.",
+    return ServerError("The running Stoker server is older than this command and does not know "
+                       f"{', '.join(error.fields)}.",
                        hint="stoker server stop   then repeat your command. Runs continue.")
 
 

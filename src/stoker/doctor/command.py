@@ -424,7 +424,8 @@ def _check_shebang(path: Path, shebang: str) -> None:
         )
     if not os.path.exists(wanted):
         raise InvalidSpec(
-            f"The first line of {path.name} names {wanted or 'no program'}, which does not exist here.",
+            f"The first line of {path.name} names "
+            + (f"{wanted}, which does not exist here." if wanted else "no program."),
             hint="Correct the first line, or name the program: stoker run -- bash SCRIPT",
         )
 

@@ -34,10 +34,10 @@ PIP_NAMES = {
 }
 _IMPLIED = {"torch.utils.tensorboard": "tensorboard"}  # modules whose import needs another package
 _REMOVED = {
-    "distutils": "part of setuptools now: pip install setuptools",
-    "imp": "removed in Python 3.12: use importlib",
-    "asyncore": "removed in Python 3.12",
-    "cgi": "removed in Python 3.13",
+    "distutils": "This module is now part of setuptools: pip install setuptools",
+    "imp": "Python 3.12 removed this module: use importlib",
+    "asyncore": "Python 3.12 removed this module",
+    "cgi": "Python 3.13 removed this module",
 }
 _NEEDS_CUDA = frozenset(
     f"torch.cuda.{n}"

@@ -115,7 +115,8 @@ def _machine(name: str, facts: dict, read: Sequence[source.Source]) -> Iterator[
         yield Finding(
             "ok",
             "GPU",
-            f"{len(gpus)} on {name}: {', '.join(sorted({str(gpu.get('name')) for gpu in gpus}))}.",
+            f"{len(gpus)} GPU{'' if len(gpus) == 1 else 's'} on {name}: "
+            f"{', '.join(sorted({str(gpu.get('name')) for gpu in gpus}))}.",
         )
     free = facts.get("disk_free_bytes")
     if free is not None and free < DISK_LOW_BYTES:

@@ -317,4 +317,5 @@ def scarce(error: OSError) -> TargetError:
 
 def timed_out(argv: Sequence[str], host: str, timeout_s: float) -> TargetError:
     return TargetError(f"'{os.path.basename(argv[0])}' on {host} did not end within {timeout_s:g} s.",
-                       hint="The machine may be overloaded or the connection stuck; try again.", retry=True)
+                       hint="The machine may be overloaded or the connection may be stuck; try again.",
+                       retry=True)

@@ -85,5 +85,5 @@ def explain(stderr: str, host: str, code: int | None) -> TargetError:
         return TargetError(f"{where} accepted the login but did not run the command{last}.", retry=False,
                            hint=f"This must print ok: ssh {host} echo ok")
     return TargetError(
-        f"{where} cannot be reached{last}.", hint=f"Does this work? ssh {host} true", retry=True
+        f"{where} cannot be reached{last}.", hint=f"To test the connection: ssh {host} true", retry=True
     )

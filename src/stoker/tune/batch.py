@@ -300,15 +300,16 @@ def lines(out: Answer) -> list[str]:
     elif out.samples is not None and out.largest >= out.samples // LEAST_STEPS > 0:
         said.append(
             f"The size of the data set limits the batch size: with {out.largest} of {out.samples:,} "
-            f"samples in a batch, an epoch has only {LEAST_STEPS} steps. Memory would allow a larger batch."
+            f"samples in each batch, an epoch has only {LEAST_STEPS} steps. Memory would allow a larger "
+            "batch."
         )
     if out.varied:
         said.append("The samples differ in length. The memory in the table is for the longest samples "
                     "that Stoker saw.")
     if own and out.floor < 0.05 and chosen.size == own.size:
         said.append(
-            f"Only {out.floor:.0%} of the step time is fixed; the rest grows with the batch, so a larger "
-            "batch does not help."
+            f"Only {out.floor:.0%} of the step time is fixed; the rest of the time grows with the batch, "
+            "so a larger batch does not help."
         )
     times = chosen.size / out.own if out.own else 1.0
     if times > 1:
@@ -330,14 +331,14 @@ def _verdict(out: Answer, chosen: Point, own: Point | None) -> str:
     return (
         f"With batch size {chosen.size} instead of {own.size}, the training has "
         f"{chosen.rate / own.rate:.2f} times as many samples per second ({own.rate:,.0f} -> "
-        f"{chosen.rate:,.0f}), {format_size(chosen.peak)} of memory."
+        f"{chosen.rate:,.0f}) and uses {format_size(chosen.peak)} of memory."
     )
 
 
 def _about_training(out: Answer, times: float) -> list[str]:
     text = [
         (
-            f"A larger batch changes the training: {times:.3g} times fewer steps per epoch. "
+            f"A larger batch changes the training: an epoch has {times:.3g} times fewer steps. "
             "Stoker changed nothing. If you use a larger batch:"
         ),
         f"  {rule(out.optimizer, out.momentum, out.lr, times)}",

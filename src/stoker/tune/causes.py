@@ -28,7 +28,8 @@ CAUSES = {
     "repeated_work": "the same sample is computed again in each epoch, although it is not random",
     "collate": "collating a batch takes longer than preparing its samples",
     "storage": "reading waits for the storage, not for the CPU",
-    "slow_sample": "a few samples are much slower than the rest, and the batch waits for them",
+    "slow_sample": "a few samples are much slower than the other samples, and the batch waits for these "
+                   "samples",
     "worker_lock": "the workers wait for each other",
     "too_many_workers": "there are more workers than cores, which costs more time than the workers save",
     "worker_start": "the workers are restarted in each epoch",

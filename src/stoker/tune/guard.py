@@ -327,7 +327,9 @@ class _Guard:
                 "several optimizers take turns, so their losses do not measure the quality of the training",
             )
         if len(lines) < min(self.steps, STEPS_MIN) // 2:
-            return UNSHOWN, f"Stoker cannot show that {self.knob} is safe: it saw only {len(lines)} losses"
+            return UNSHOWN, (
+                f"Stoker cannot show that {self.knob} is safe: Stoker saw only {len(lines)} losses"
+            )
         if not all(line.get("finite") for line in lines):
             return (
                 (HARMFUL, f"with {self.knob} the loss is not finite")

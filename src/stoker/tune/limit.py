@@ -30,7 +30,7 @@ NAMES = {  # name -> (unit, what it is)
     "copy": ("%", "share of the step spent on copies to the device"),
     "step": ("ms", "milliseconds a step"),
     "floor": ("ms", "milliseconds a step with batches from memory"),
-    "gain": ("x", "speed-up of the best setting, e.g. 1.3x"),
+    "gain": ("x", "speed-up by the best setting, such as 1.3x"),
     **{name: ("%", "share of the step") for name in _STAGES},
 }
 

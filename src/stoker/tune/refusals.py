@@ -58,7 +58,7 @@ def _whole(view: View, reading: Reading) -> Iterator[Refusal]:
     facts, effects = view.facts, view.effects
     steps = facts.get("steps_seen")
     if effects.get("stdin"):
-        yield Refusal("all", "needs_stdin", "The script asks for input, which a trial cannot give.",
+        yield Refusal("all", "needs_stdin", "The script asks for input, which a trial cannot provide.",
                       "Pass the input as arguments.")
     if effects.get("network"):
         where = ", ".join(str(n) for n in effects["network"][:3])

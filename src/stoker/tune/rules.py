@@ -128,7 +128,7 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
     side = ""
     if waits and waits.value >= causes.LEAST:
         seen = view.clock_share("data", "start") >= 0.5 * waits.value or not view.workers
-        told = "waits for data" if seen else "is data loading: the workers use the cores"
+        told = "waits for data" if seen else "is data loading, because the workers use the cores"
         side = f"{waits.value:.0%} of the step {told}"
     head = ", ".join(p for p in (step, side) if p)
     untried = [a for a in offered if a.cure == "setting" and _foreseen(a)]

@@ -34,9 +34,10 @@ HINTS = {
     "stdin": "Pass the input as arguments.",
     "network": "Disable these writes for the tuning, or allow them: stoker tune --network ...",
     "error": "Fix the error first, then tune.",
-    "hang": "Run the script alone: does it reach its first step?",
+    "hang": "Run the script without Stoker. Does the script reach its first step?",
     "slow_start": "More time: stoker tune --for 10m ...",
-    "killed": "SIGKILL often means that memory ran out. To see the reason: stoker run with the same command.",
+    "killed": "SIGKILL often means that memory ran out. To see the reason, type the same command after "
+              "stoker run.",
     "unhooked": "Give the training script itself as the command: stoker tune train.py",
     "no_torch": (
         "stoker tune supports PyTorch only. For other trainings, stoker run shows wall-clock time and "
@@ -461,7 +462,7 @@ class Search:
                 f"The unchanged script failed in its second run: {why}.",
             )
             self._report.hint = (
-                "Run the script twice alone: does the second run depend on files of the first run?"
+                "Run the script twice without Stoker. Does the second run depend on files of the first run?"
             )
         return bool(why)
 
@@ -477,7 +478,7 @@ class Search:
                 or "an unknown process"
             )
             self._report.state = "noisy"
-            self._report.sentence = f"The machine was too busy to measure: {names} also ran."
+            self._report.sentence = f"The machine was too busy for a measurement, because {names} also ran."
             self._report.hint = "Try again later, or with more time: --for 5m"
             return
         for c in chosen:
@@ -487,8 +488,8 @@ class Search:
                 self._report.state = "noisy"
                 self._report.sentence = (
                     f"With {', '.join(keep.words(c.settings))}, training may be faster "
-                    f"({1 / ratio.value:.2f} times as fast, {1 / ratio.high:.2f} to {1 / ratio.low:.2f}), "
-                    "but the gain is too uncertain to save the setting."
+                    f"({1 / ratio.value:.2f} times as fast, with limits {1 / ratio.high:.2f} and "
+                    f"{1 / ratio.low:.2f}), but the gain is too uncertain to save the setting."
                 )
                 self._report.hint = "Try again when the machine is idle, or with more time: --for 5m"
             elif not outcome.of(c.name).died:
@@ -562,7 +563,8 @@ class Search:
                 and not report.notes
                 and keep.forget(self._where, self._command.script)
             ):
-                report.notes.append("The settings saved earlier no longer help, so Stoker deleted them.")
+                report.notes.append("The settings that Stoker saved earlier no longer help, so Stoker "
+                                    "deleted these settings.")
         if report.found:
             told = report.total
             total = Range(told.value, told.low, told.high) if told else None

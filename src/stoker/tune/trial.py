@@ -372,7 +372,10 @@ def _trained(end: _End) -> tuple[str, str] | None:
 def _unhooked(end: _End) -> tuple[str, str] | None:
     if end.ended.processes:
         return None
-    why = "no Python process loaded Stoker's hooks (python -I, -E or -S, or no Python at all?)"
+    why = (
+        "no Python process loaded Stoker's hooks (Does the command use python -I, -E or -S, or no Python "
+        "at all?)"
+    )
     return "unhooked", why
 
 

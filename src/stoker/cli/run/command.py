@@ -112,7 +112,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
 )
 @click.option(
     "--copy", is_flag=True, help="Run in a frozen copy of this folder, so that you can edit your files "
-                                 "meanwhile."
+                                 "during the run."
 )
 @click.option(
     "--gpus",
@@ -124,7 +124,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     ),
 )
 @click.option("--ranks", type=click.IntRange(min=1, max=launch.MOST), metavar="N",
-              help="Start N processes of the script, which train together, like torchrun.")
+              help="Like torchrun: start the script in N processes that train together.")
 @click.option(
     "--slots", type=click.IntRange(min=0), default=0, metavar="N", help="Wait for N free CPU slots."
 )
@@ -140,9 +140,9 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     "--data",
     multiple=True,
     metavar="DIR",
-    help="Folder that the script reads. With --on: Stoker sends the folder to the machine once. There, "
-         "the script finds the folder at the same relative path. If the script uses another path, write "
-         "NAME=DIR, where NAME is that path. Can be repeated.",
+    help="Folder that the script reads. With --on: Stoker sends the folder to the machine once. On the "
+         "machine, the script finds the folder at the same relative path. If the script uses another "
+         "path, write NAME=DIR, where NAME is that path. Can be repeated.",
 )
 @click.option("--data-rw", multiple=True, metavar="DIR",
               help="Like --data, for a folder that the script also writes to. With --on: each run gets "
@@ -209,8 +209,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     type=click.Choice(["auto", "off"]),
     default=None,
     show_default="auto",
-    help="auto: record a training script, so that `stoker start` resumes the training exactly. off: do "
-         "not record. The script needs no changes.",
+    help="auto: record a training, so that `stoker start` can resume the training exactly. off: do not "
+         "record. The script needs no changes.",
 )
 @click.option("--audit", is_flag=True, help="Test exact resume during the training, on a spare CPU core.")
 @click.option(
@@ -230,8 +230,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     ),
 )
 @click.option("--compat", type=click.Choice(launch.LIBRARIES), default=None,
-              help="Use Stoker's engine to run a script that was written for this library. "
-                   "Refused if the library itself is installed.")
+              help="Use Stoker's engine to run a script that was written for this library. Stoker refuses "
+                   "this option if the library itself is installed.")
 @click.option(
     "--strict", is_flag=True, help="Exit with code 7 if a training ends without an error but made no step."
 )

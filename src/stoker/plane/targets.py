@@ -98,7 +98,7 @@ class Target:
         folder = Path(self.run_folder(run_id)) if self.here else self.kept / run_id
         body = rundir.read_json(folder / rundir.CODE / rundir.MANIFEST)
         if body is None and not self.here:
-            body = rundir.read_json(folder / rundir.MANIFEST)  # as version 0.1.0 kept it
+            body = rundir.read_json(folder / rundir.MANIFEST)  # sent by an older Stoker
         return {each["path"]: each for each in (body or {}).get("files") or () if each and each.get("path")}
 
     def keep_logs(self, run_id: str, limit: int | None = None) -> None:

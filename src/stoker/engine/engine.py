@@ -121,7 +121,7 @@ class Engine:
         weight: the number of losses in this sum, for example the number of tokens.
         The Engine weights each micro-batch by its size or by `weight`. So an optimizer step over several
         micro-batches has the same result as a step over one large batch.
-        Raises StateError if the loss is not finite.
+        With Engine(nan="stop"), raises StateError if the loss or a gradient is not finite.
         """
         optimizers = self._core.objects.optimizers
         self._core.gradients.add(loss, optimizers, self._micro(), weight)

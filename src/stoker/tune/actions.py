@@ -18,7 +18,7 @@ _FREE = 0.5  # of the free memory: what a cache may take
 _GUESS = 0.15  # a forecast without a measurement is so far off, either way
 
 _ADVICE = {
-    "neighbour": "Stop or move the other process, or train later; then measure again.",
+    "neighbour": "Stop the other process, or move it to another machine, or train later. Then measure again.",
     "storage": "Copy the data to a local disk, or pack the small files into one large file.",
     "worker_lock": "Open a reader in each worker. Workers that share one reader wait for its lock.",
     "slow_sample": "Prepare the few long samples once, before the training.",
@@ -145,7 +145,7 @@ def _feeding(view: View, reading: Reading) -> Iterator[Action]:
             "persistent_workers",
             "setting",
             _order_risk(view),
-            "Use persistent workers, which start once and not in each epoch.",
+            "Use persistent workers: they start only once, not again in each epoch.",
             Range(1 - 0.9 * starting, 1 - starting, 1 - 0.5 * starting),
             0.9,
             "worker_start",

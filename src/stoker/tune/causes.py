@@ -25,7 +25,7 @@ CROWDED = 0.15
 
 CAUSES = {
     "sample_work": "preparing one sample, in Python or a decoder, takes longer than the step",
-    "repeated_work": "the same sample is computed again in each epoch, although it is not random",
+    "repeated_work": "the same sample is computed again in each epoch, although the sample is not random",
     "collate": "collating a batch takes longer than preparing its samples",
     "storage": "reading waits for the storage, not for the CPU",
     "slow_sample": "a few samples are much slower than the other samples, and the batch waits for these "
@@ -54,7 +54,7 @@ CAUSES = {
     "zero_grad": "gradients are filled with zeros instead of being released",
     "time_loop": "a Python loop runs over time steps instead of one call",
     "padding": "long and short samples share a batch, so most of the batch is padding",
-    "replicas": "the model is copied and its outputs gathered in each step",
+    "replicas": "the model is copied and its outputs are gathered in each step",
     "anomaly": "a debugging mode is on",
     "memory_jump": "memory use jumps after the first backward, when the optimizer creates its state",
 }
@@ -188,7 +188,7 @@ def _format(view: View) -> Iterator[Cause]:
         )
     elif half is None and (forecast := shorter(view)) is not None:
         text = (
-            "The model computes large matrix products in float32. In bfloat16, they are "
+            "The model computes large matrix products in float32. In bfloat16, matrix products are "
             f"{matmul_gain(view):.1f} times as fast on this machine (forecast)."
         )
         yield Cause("precision", text, gained(forecast), "forecast")
@@ -241,8 +241,8 @@ def _anomaly(view: View, reading: Reading) -> Iterator[Cause]:
     without = view.ratio("anomaly=off")
     where = reading.debugs or ("", 0)
     text = (
-        "torch.autograd.set_detect_anomaly is on: it keeps a traceback for each operation and checks each "
-        "gradient"
+        "torch.autograd.set_detect_anomaly is on, so torch keeps a traceback for each operation and "
+        "checks each gradient"
     )
     if without:
         less = f"without set_detect_anomaly, a step takes {without.value:.0%} of its current time."

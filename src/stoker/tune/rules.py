@@ -154,7 +154,7 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
     left = (
         f"The best setting, {best.name}, would make a step shorter by only {best.gain:.0%} (forecast)."
         if best
-        else "No setting that was tried gains 3 % or more."
+        else "No setting that Stoker tried gains 3 % or more."
     )
     return f"Already good: {step}. {left}{most if asks else ''}"
 

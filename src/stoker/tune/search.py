@@ -488,7 +488,7 @@ class Search:
                 self._report.state = "noisy"
                 self._report.sentence = (
                     f"With {', '.join(keep.words(c.settings))}, training may be faster "
-                    f"({1 / ratio.value:.2f} times as fast, with limits {1 / ratio.high:.2f} and "
+                    f"({1 / ratio.value:.2f} times as fast; uncertainty: {1 / ratio.high:.2f} to "
                     f"{1 / ratio.low:.2f}), but the gain is too uncertain to save the setting."
                 )
                 self._report.hint = "Try again when the machine is idle, or with more time: --for 5m"

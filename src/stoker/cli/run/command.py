@@ -243,7 +243,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     type=Machine(),
     default="local",
     metavar="NAME",
-    help="Run on this machine. To list the names of the machines: stoker machine ls",
+    help="Name of the machine on which the run starts. To list the names: stoker machine ls",
 )
 @click.option(
     "--pull",

@@ -82,7 +82,7 @@ def test_without_a_key_it_is_offline_and_says_so(nursery, tmp_path):
     training, lines = lives(nursery, tmp_path, '["tensorboard", "wandb"]')
     folder, = (tmp_path / "run/wandb").iterdir()
     assert rows(folder / "rows.jsonl") == wanted(lines)
-    assert training.text().count("no W&B API key: metrics go to run/wandb; `wandb sync` uploads them") == len(KILLED)
+    assert training.text().count("no W&B API key: metrics go to run/wandb; `wandb sync` uploads the metrics") == len(KILLED)
     assert list((tmp_path / "run/tensorboard").glob("events.out.*"))
 
 

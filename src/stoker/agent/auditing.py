@@ -105,7 +105,7 @@ class Auditor:
         there = [os.path.isfile(os.path.join(hooks, name)) for name in ("sitecustomize.py",) + auditors]
         if not there[0] or not any(there[1:]):
             # without them it would train for real
-            return self._tell({"why": "Stoker's hooks are no longer in %s" % hooks})
+            return self._tell({"why": "Stoker's hooks are missing in the folder %s" % hooks})
         free, needed = memory_bytes()[1], number(used.get("rss_bytes")) * 1.2 + AUDIT_SPARE
         if free is not None and free < needed:
             return self._tell(

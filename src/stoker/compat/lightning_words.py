@@ -164,7 +164,7 @@ def plan(given: dict[str, Any]) -> Plan:
     made.logger = loggers[0] if loggers else Logger()
     made.log = [sink for kind, sink in SINKS.items() if any(isinstance(each, kind) for each in loggers)]
     if take("val_check_interval", 1.0) not in (1.0, None):
-        say("val_check_interval is ignored: Stoker evaluates at the end of an epoch")
+        say("val_check_interval is ignored: Stoker evaluates at the end of each epoch")
     if take("gradient_clip_algorithm", "norm") not in ("norm", None):
         raise InvalidSpec(
             "Trainer(gradient_clip_algorithm='value'): Stoker clips gradients only by their norm."

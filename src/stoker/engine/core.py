@@ -522,8 +522,8 @@ class Core:
         self._told.update(names)
         if names and not quietly:
             say(
-                f"these variables change in the loop but are not saved: {', '.join(names)} (to save them: "
-                "engine.keep)"
+                f"these variables change in the loop but are not saved: {', '.join(names)} (to save these "
+                "variables: engine.keep)"
             )
         return names
 

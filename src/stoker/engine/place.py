@@ -107,7 +107,8 @@ def claim(root: Path) -> None:
         holder = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
         os.close(fd)
         raise StateError(f"{root} is in use by {holder or 'another process'}.",
-                         hint="Wait for that process, stop it, or use another folder.") from None
+                         hint="Wait for the end of that process, stop that process, or use another "
+                              "folder.") from None
     os.ftruncate(fd, 0)
     os.pwrite(
         fd,

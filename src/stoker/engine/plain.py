@@ -196,7 +196,7 @@ def _states(modules: Modules, optimizers: Optimizers, more: dict[str, object]) -
             states[f"more.{name}"] = KeptValue(name, value)
         else:
             raise InvalidSpec(f"{name} is a {type(value).__name__}, which cannot be restored in place.",
-                              hint=f"Put it into a dict: extra={{'{name}': {name}}}.")
+                              hint=f"Put the value into a dict: extra={{'{name}': {name}}}.")
     return {**states, "random": ObjectState("random", _Random())}
 
 

@@ -50,14 +50,14 @@ class Wandb:
         if os.environ.get("WANDB_MODE"):
             return self._init(None)
         if not _has_key():
-            say(f"no W&B API key: metrics go to {self._root / 'wandb'}; `wandb sync` uploads them")
+            say(f"no W&B API key: metrics go to {self._root / 'wandb'}; `wandb sync` uploads the metrics")
             return self._init("offline")
         try:
             return self._init("online")
         except self._wandb.Error as e:  # the training does not depend on somebody else's server
             say(
                 f"W&B cannot be used ({str(e).splitlines()[0]}): metrics go to {self._root / 'wandb'}; "
-                "`wandb sync` uploads them"
+                "`wandb sync` uploads the metrics"
             )
             return self._init("offline")
 

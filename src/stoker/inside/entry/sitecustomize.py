@@ -38,8 +38,8 @@ def _begin():
             write(
                 2,
                 (
-                    f"stoker: the hooks could not start ({type(e).__name__}: {e}); "
-                    "the script runs without them\n"
+                    f"stoker: the hooks could not start ({type(e).__name__}: {e}); the script runs without "
+                    "hooks\n"
                 ).encode(),
             )
             if os.environ.get("STOKER_AUDIT") == "child":

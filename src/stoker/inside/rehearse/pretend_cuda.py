@@ -399,7 +399,7 @@ def _replicas(torch: object) -> None:
                     once(
                         "lint",
                         "gather",
-                        text="the module in DataParallel returns a scalar per GPU; use .mean() of its result",
+                        text="the module in DataParallel returns a scalar per GPU; use .mean() of the result",
                     )
                     tensors = tuple(t.view(1) for t in tensors)
                 out = torch.cat(tensors, dim)

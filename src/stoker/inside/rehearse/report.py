@@ -251,7 +251,7 @@ def _between(ranks: dict) -> list:
     digests = [b["digest"] for b in firsts.values() if b and b["digest"]]
     if len(digests) > 1 and len(set(digests)) == 1:
         said.append(
-            "all ranks got the same first batch, so they train on the same data; "
+            "all ranks got the same first batch, so all ranks train on the same data; "
             "use a DistributedSampler, or one seed per rank"
         )
     lengths = {rank: last(events, "loader") for rank, events in ranks.items()}

@@ -199,7 +199,7 @@ def _too_many(folder: Path, plan: _Plan) -> InvalidSpec:
     return InvalidSpec(
         f"{folder} has too many files to copy: {len(plan.files)} files, and the limit is {MAX_FILES}. Most "
         f"of the files are in {named}.",
-        hint=f"List the folders that the run does not need in {IGNORE_FILE}.",
+        hint=f"In {IGNORE_FILE}, list the folders that the run does not need.",
     )
 
 

@@ -338,7 +338,7 @@ class _Writer:
         for address, size, value, _owner in self.copy.proofs:
             if not storages.is_still(address, size, value):
                 self.error, self.changed = (
-                    "data that was constant since the setup changed while Stoker wrote the image",
+                    "while Stoker wrote the image, some data changed for the first time since the setup",
                     True,
                 )
                 return False

@@ -44,7 +44,7 @@ def test_ps_lists_what_was_asked_for_and_says_what_it_left_out(ground: Ground):
     assert names(ground, "--since", "yesterday") == names(ground, "--since", "1d") == ["active", "old-2", "old-1", "old-0"]
     assert [run["name"] for run in ground.stoker("compare", "old-*", "--json").json()["runs"]] == ["old-2", "old-1", "old-0"]
     assert "No run has a name like new-*" in ground.stoker("compare", "new-*").err
-    assert ground.stoker("logs", "old-0", "--since", "1s").err.endswith(", so it has no output in this time\n")
+    assert ground.stoker("logs", "old-0", "--since", "1s").err.endswith(", before the time of --since\n")
     ground.stoker("tag", "old-1", "lr-study", "keep").ok()
     ground.stoker("note", "old-1", "too slow, see the loader").ok()
     assert names(ground, "--tag", "lr-study") == names(ground, "--grep", "loader") == ["old-1"]

@@ -82,7 +82,7 @@ def logs(ref: str | None, follow: bool, only: str | None, raw: bool, **where: An
         where["since"] = time.time() - where["since"]
         if State(run["state"]).final and run["ended_at"] and from_iso(run["ended_at"]) < where["since"]:
             ended = output.ago(run["ended_at"])
-            output.say(f"{output.shown(run['name'])} ended {ended}, so it has no output in this time")
+            output.say(f"{output.shown(run['name'])} ended {ended}, before the time of --since")
             return
     given, attempt = where["attempt"], where["attempt"] or max(1, run["attempts"])
     if follow:

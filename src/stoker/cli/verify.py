@@ -141,7 +141,7 @@ class _Bench:
                 _why_nothing(plain),
                 hint=_leads_out(self._spec["command"])
                 or (
-                    f"See its output: stoker logs {plain['id']}"
+                    f"See the output of this run: stoker logs {plain['id']}"
                     if self._o["keep"]
                     else (
                         "The script must train with torch and finish by itself. "

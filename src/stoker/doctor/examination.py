@@ -80,5 +80,8 @@ def _python(
             and os.path.realpath(beside) != os.path.realpath(answer.prefix)
             and not env.get("VIRTUAL_ENV")
         ):
-            text = f"The environment {beside.name} in this folder is not active, so Stoker does not use it."
+            text = (
+                f"The environment {beside.name} in this folder is not active, so Stoker does not use this "
+                "environment."
+            )
             yield Finding("note", "python", text, f"source {beside.name}/bin/activate")

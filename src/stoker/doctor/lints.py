@@ -52,7 +52,7 @@ LINTS = {
             "note",
             "The CPU waits for a value from the device at each step; this costs noticeable time only if "
             "steps are short.",
-            "Sum on the device (total += loss.detach()) and fetch the value every N steps.",
+            "Sum the values on the device (total += loss.detach()), and fetch the sum every N steps.",
             lint_speed.sync_each_step,
         ),
         Lint(

@@ -182,7 +182,7 @@ def _format(view: View) -> Iterator[Cause]:
     if half and not _fails_in_half(view):
         yield Cause(
             "precision",
-            f"In bfloat16, a step takes {half.value:.0%} of its current time here.",
+            f"In bfloat16, a step takes {half.value:.0%} of its current time on this machine.",
             gained(half),
             "differencing",
         )

@@ -26,6 +26,7 @@ from stoker.base.errors import InvalidSpec, TargetError
 from stoker.base.state import State
 from stoker.hosts.ssh import SshHost
 from stoker.plane import logs, targets
+from stoker.plane.reach import Silence
 from stoker.plane.service import Service
 
 SMI = """#!/bin/sh
@@ -392,6 +393,18 @@ def test_silence_changes_nothing_but_reachability(far, sshd):
     ended = until(lambda: r if State((r := far.service.run("far"))["state"]).final else None, "the news", 90)
     assert (ended["state"], ended["reason"], ended["reachability"]) == ("done", "exited", "ok")
     assert json.loads((folder / "attempts/1/exit.json").read_bytes())["code"] == 0
+
+
+@pytest.mark.real("sshd")
+def test_a_machine_that_answers_show_is_looked_at_at_once(far, sshd):
+    run = far.submit("import time; time.sleep(3); print('end')", target="box", name="far")
+    far.state("far", "running")
+    sshd.halt()
+    until((Path(run["folder"]) / "attempts/1/exit.json").exists, "the end, all alone")
+    until(lambda: (far.service._reconciler.reach.silence("box") or Silence(0, 0)).next_at > time.time() + 4, "the fourth try or a later one", 60)
+    sshd.again()
+    shown = far.service.show("far")
+    assert (shown["state"], shown["reachability"], shown["attempts_detail"][0]["reason"]) == ("done", "ok", "exited")
 
 
 @pytest.mark.real("sshd")

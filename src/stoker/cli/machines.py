@@ -74,8 +74,8 @@ def machine() -> None:
     "--disk-survives",
     is_flag=True,
     help=(
-        "The disk of the machine keeps its files while the machine is off. With this option, Stoker does "
-        "not wait for copies before it switches the machine off."
+        "Tell Stoker that the disk keeps its files while the machine is off. Stoker then switches the "
+        "machine off without waiting for copies."
     ),
 )
 @click.option(
@@ -249,7 +249,7 @@ def off(name: str, yes: bool, as_json: bool) -> int:
 def adopt(name: str, yes: bool, as_json: bool) -> int:
     """Take over runs that another state folder started on a machine, for example from a lost laptop.
 
-    First lists these runs and asks for confirmation. Then Stoker copies the files of the runs here.
+    Stoker first lists these runs and asks for confirmation. Then Stoker copies the files of the runs here.
     From then on, only this state folder can stop the runs.
     If the other state folder gave the machine an --off command, Stoker copies and prints this command too.
     """

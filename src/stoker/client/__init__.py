@@ -313,7 +313,7 @@ class Client:
         if body is not None and len(body) > BODY_MAX:
             raise InvalidSpec(
                 f"The request is larger than {BODY_MAX >> 20} MiB.",
-                hint="Read large input from a file in the script.",
+                hint="Save large input in a file, and let the script open this file.",
             )
         changes = method != "GET" and path not in KNOWN_TO_ALL
         return self._again(

@@ -132,7 +132,7 @@ class Machines:
     def _ask(self, target: Target) -> None:
         with contextlib.suppress(StokerError):
             self._known[target.name] = target.backend.power("look")
-            self._reconciler.reach.answered(target.name)
+            self._reconciler.heard(target.name)
 
     def _one(self, target: Target) -> dict:
         silence, config = self._reconciler.reach.silence(target.name), target.config

@@ -34,7 +34,7 @@ from stoker.plane.numbers.overview import Overview
 from stoker.plane.record import WISH_RM, WISH_RUN, WISH_STOP, Run, command_key, folder_key
 from stoker.plane.recorded import picture, recorded
 from stoker.plane.request import read_grace, read_limits, read_spec
-from stoker.plane.run_folder import Folders
+from stoker.plane.run_folder import Folders, RunFolder
 from stoker.plane.staging.bringing import Bringer, Pulling
 from stoker.plane.store import labels
 from stoker.plane.store.database import open_store
@@ -45,6 +45,7 @@ from stoker.plane.targets import Targets
 WAIT_MAX_S = 60.0
 WAIT_STEP_S = 1.0  # a follower that was closed leaves this soon
 REMOVED_WITHIN_S = 15.0
+BACK_S = 5.0  # after a silent machine has answered, until the end of a run is known here
 SILENT_S = 3.0  # for a machine that has not answered for a while
 LISTED_MAX = 1_000_000
 GC_AGE_S = 7 * 86400.0
@@ -165,13 +166,11 @@ class Service(Finding):
         target = self._target(run)
         if target is None:
             return {**self._one(run), "evidence": run.evidence, "same_name": self._same_name(ref, run)}
-        folder = self._folders.look(
-            target.backend,
-            run.id,
-            detail.questions(run, target, beside),
-            self._reconciler.seen(run.id),
-            target.reader(run.id, present.begun(run)),
-        )
+        copied = target.reader(run.id, present.begun(run))
+        asked = detail.questions(run, target, beside)
+        folder = self._folders.look(target.backend, run.id, asked, self._reconciler.seen(run.id), copied)
+        if folder.reached and copied is target.backend and self._reconciler.heard(target.name):
+            run = self._caught_up(run, folder)
         told, more = self._one(run), detail.detail(run, target, folder, history, beside)
         more["numbers"] = self._overview.table(run, target)
         more |= present.corrections(run, more, told["ref"], time.time() + target.ahead_s)
@@ -184,6 +183,12 @@ class Service(Finding):
             "warnings": [*told["warnings"], *broken],
             "same_name": self._same_name(ref, run),
         }
+
+    def _caught_up(self, run: Run, folder: RunFolder) -> Run:
+        """The run after its machine was silent: if it has ended there, as soon as this is known here."""
+        ended = folder.seen is not None and folder.seen.phase == "ended"
+        self.wait(run.id, BACK_S if ended else 0)
+        return self._find(run.id)
 
     def start(self, ref: str, edited: bool = False) -> dict:
         """Start a new attempt of an ended run. For a run that waits for another run: stop waiting.

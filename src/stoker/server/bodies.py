@@ -83,7 +83,7 @@ def _parsed(raw: bytearray) -> dict:
         raise TooLarge(
             "The command, its variables or its input are too large for the Stoker server "
             f"(more than {VALUES_MAX:,} values).",
-            hint="Read large input from a file in the script.",
+            hint="Save large input in a file, and let the script open this file.",
         )
     try:
         found = json.loads(raw) if raw else {}
@@ -96,5 +96,6 @@ def _parsed(raw: bytearray) -> dict:
 
 def _too_large(limit: int) -> TooLarge:
     return TooLarge(
-        f"The request is larger than {limit >> 20} MiB.", hint="Read large input from a file in the script."
+        f"The request is larger than {limit >> 20} MiB.",
+        hint="Save large input in a file, and let the script open this file.",
     )

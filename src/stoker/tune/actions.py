@@ -21,7 +21,7 @@ _ADVICE = {
     "neighbour": "Stop the other process, or move it to another machine, or train later. Then measure again.",
     "storage": "Copy the data to a local disk, or pack the small files into one large file.",
     "worker_lock": "Open a reader in each worker. Workers that share one reader wait for its lock.",
-    "slow_sample": "Prepare the few long samples once, before the training.",
+    "slow_sample": "Prepare the few slow samples once, before the training.",
     "sample_work": "Prepare the samples once, or work on whole batches instead of single samples.",
     "repeated_work": "Prepare the samples once and save the result.",
     "collate": "Build the batch from whole rows, not from single values.",
@@ -346,7 +346,9 @@ def _forecast(seconds: float, whole: float) -> Range:
     return Range(value, value * (1 - _GUESS), min(1.0, value * (1 + _GUESS)))
 
 
-_ALONE = "A compiled run cannot resume exactly: use stoker run --resume off."
+_ALONE = (
+    "Stoker compiles only with stoker run --resume off, because exact resume does not support compiled code."
+)
 _MEASURED: dict[str, tuple[str, str, dict, str]] = {  # name -> risk, text, settings, cause
     "bf16": (
         "C",

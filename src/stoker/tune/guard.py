@@ -131,7 +131,8 @@ def gradients(lines: Sequence[Mapping], knob: str) -> tuple[str, str, list[float
     if len(compared) < BATCHES:
         return (
             UNSHOWN,
-            "a batch could not be computed twice: the script carries state from batch to batch",
+            "Stoker could not repeat a step with the same batch, because the script carries state from batch "
+            "to batch",
             [],
         )
     if any((line.get("null") or 1.0) < NULL for line in compared):

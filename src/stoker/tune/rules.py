@@ -150,7 +150,7 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
     if found:
         return f"{head}. {found[0].text}{most}"
     if (total is not None and total.value < 0.98) or (best is not None and best.gain >= causes.LEAST):
-        return f"{head}; no single cause explains 10 % of the time.{most}"
+        return f"{head}. No single cause takes 10 % or more of a step.{most}"
     left = (
         f"The best setting, {best.name}, would make a step shorter by only {best.gain:.0%} (forecast)."
         if best

@@ -43,7 +43,7 @@ HINTS = {
         "stoker tune supports PyTorch only. For other trainings, stoker run shows wall-clock time and "
         "machine use."
     ),
-    "no_step": "Name a command that trains: stoker tune train.py --epochs 1",
+    "no_step": "Type a command that makes training steps: stoker tune train.py --epochs 1",
 }
 
 

@@ -202,7 +202,7 @@ class Follower:
             leave = (
                 " (Ctrl-C: cancel the run; second Ctrl-C: leave at once; Ctrl-Z: detach)"
                 if output.is_terminal(sys.stderr)
-                else ""
+                else f" (to cancel: stoker stop {output.type_ref(self.run)})"
             )
             self._say(f"{output.shown(self.run['name'])}: {output.shown(told)}{leave}")
 

@@ -220,7 +220,8 @@ def _ran(heard: dict, trained: dict, plan: object, ranks: int, seconds: float) -
     written = sorted({e["path"] for events in heard.values() for e in events if e["e"] == "outside"})
     if written:
         lines.append(
-            "files written to a scratch folder, not to the script's own folders: "
+            "the script wrote these files; Stoker put them into a scratch folder, and did not change the "
+            "files at these paths: "
             f"{', '.join(written[:5])}{' ...' if len(written) > 5 else ''}"
         )
     return lines

@@ -145,7 +145,8 @@ def difference(one: object, other: object, path: str = "") -> str:
         return next(filter(None, (difference(one[key], other[key], f"{path}[{key!r}]") for key in one)), "")
     if isinstance(one, (list, tuple)):
         if len(one) != len(other):
-            return f"{path or 'the sample'} has {len(other)} parts instead of {len(one)}"
+            place = f"sample{path}" if path else "the sample"
+            return f"{place} has {len(other)} elements instead of {len(one)}"
         pairs = enumerate(zip(one, other))  # noqa: B905
         return next(filter(None, (difference(a, b, f"{path}[{n}]") for n, (a, b) in pairs)), "")
     if isinstance(one, float):

@@ -122,6 +122,18 @@ class Reconciler(Acting):
         with self._wake:
             return self._seen.get(run_id)
 
+    def heard(self, target: str) -> bool:
+        """The machine has answered somebody else. If it was silent, look at its runs now; returns whether it
+        was."""
+        if not self.reach.answered(target):
+            return False
+        with self._wake:
+            self._dirty.setdefault(target, set()).update(r for r, t in self._care.items() if t == target)
+            if target in self._watches:
+                self._watches[target].hurry()
+            self._wake.notify()
+        return True
+
     def find_again(self, target: str) -> None:
         """After the loss of the database: find the active runs of this state folder on this machine."""
         self._give(target, self._adopt_all, target)

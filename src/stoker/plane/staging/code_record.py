@@ -35,6 +35,7 @@ CODE = frozenset(
     ).split()
 )
 _PATCHED = CODE - {".json", ".txt", ".ipynb"}  # new files of these kinds go into the diff whole
+_CUT = {"time": "git took too long", "size": "the diff is too large"}  # by git_folder's `cut`
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 
 
@@ -194,7 +195,7 @@ def _git_summary(
     caps = {"diff": DIFF_BYTES}
     said = {name: one.answer(deadline, caps.get(name)) for name, one in asked.items()}
     diff, why = said["diff"], asked["diff"].cut
-    cut = f"the diff is incomplete (cut by {why})" if why else ""
+    cut = f"the diff is incomplete ({_CUT[why]})" if why else ""
     if why:
         # whole files only, so that what is there can be applied
         diff = diff[:diff.rfind(b"\ndiff --git ") + 1]

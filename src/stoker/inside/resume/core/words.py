@@ -127,7 +127,7 @@ UNDO_ROOM = (
     "the script overwrites {path}, but the disk has no space for a copy of the old content ({size} MiB)"
 )
 UNDO_FAILED = "Stoker could not copy {path} before the script changed this file: {error}"
-UNDO_GONE = "the copies of overwritten files that belong to this image are missing"
+UNDO_GONE = "this image needs copies of overwritten files, but these copies are missing"
 WEIGHTS_IN_MEMORY = (
     "{name} holds weights that the script saved into memory (torch.save into a buffer); a resume cannot "
     "restore these bytes"

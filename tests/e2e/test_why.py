@@ -233,4 +233,4 @@ def test_more_runs_than_cores_are_warned_of_and_start_all_the_same(ground: Groun
 
 
 def test_a_time_without_a_unit_is_refused(ground: Ground):
-    refused(ground.stoker("run", "--time", "90", "x.py"), 125, "'90' has no unit", "90m is minutes")
+    refused(ground.stoker("run", "--time", "90", "x.py"), 125, "'90' has no unit", "90m means minutes")

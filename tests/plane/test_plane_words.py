@@ -102,7 +102,7 @@ def test_sentences_that_say_more():
     assert both.endswith("Stoker keeps trying. The last try failed; Stoker retries: No answer. ssh box true")  # a command is last
     assert present.sentence(a_run(State.STOPPED, reason="stopped_by_user", started_at=None)) == "Stopped by you before the run started."
     assert present.sentence(a_run(State.STOPPED, reason="limit_time", limits=Limits(time_s=2.0))) == "Reached its time limit of 2s."
-    assert present.sentence(a_run(State.FAILED, reason="eaten")).startswith("Ended for a reason that this version does not know")
+    assert present.sentence(a_run(State.FAILED, reason="eaten")).startswith("Ended for a reason that this version of Stoker does not know")
 
 
 def test_attempts_are_those_that_have_begun():

@@ -136,7 +136,7 @@ raise SystemExit(1)
 """
     done = conducted(tmp_path, code, home=str(theirs))
     assert "exit code 1;" in done.stderr and "Traceback" not in done.stderr, done.stderr
-    assert "written to a scratch folder, not to" in done.stderr
+    assert "put them into a scratch folder" in done.stderr
     assert sorted(os.listdir(theirs)) == ["log.txt"] and (theirs / "log.txt").read_text() == "before\n"
     assert (tmp_path / "work" / "inside.txt").read_text() == "kept"
 

@@ -113,15 +113,15 @@ class Engine:
         return Batches(self._core, self._core.objects.feeds.get(id(source)) or data.feed(source))
 
     def step(self, loss: torch.Tensor, weight: float | None = None) -> bool:
-        """Run backward for one micro-batch. After the last micro-batch of an optimizer step, also call `step`
-        of all optimizers.
+        """Run backward for one micro-batch. For the last micro-batch of an optimizer step, `engine.step` also
+        calls `step` of all optimizers.
         Returns True if the optimizers made a step.
 
         loss: a scalar, the mean loss over the micro-batch. If you pass `weight`, `loss` is a sum of losses.
         weight: the number of losses in this sum, for example the number of tokens.
         The Engine weights each micro-batch by its size or by `weight`. So an optimizer step over several
         micro-batches has the same result as a step over one large batch.
-        With Engine(nan="stop"), raises StateError if the loss or a gradient is not finite.
+        With `Engine(nan="stop")`, raises StateError if the loss or a gradient is not finite.
         """
         optimizers = self._core.objects.optimizers
         self._core.gradients.add(loss, optimizers, self._micro(), weight)
@@ -140,9 +140,9 @@ class Engine:
         self._core.gradients.add(loss, into, self._micro(), weight, only=bool(optimizers), again=retain_graph)
 
     def update(self, *optimizers: Optimizer) -> bool:
-        """After the last micro-batch of an optimizer step, call `step` of these optimizers and clear their
-        gradients. Without arguments, do this for all optimizers. Returns True if the optimizers made a
-        step."""
+        """Call `step` of these optimizers and clear their gradients. Without arguments, do this for all
+        optimizers. If more micro-batches of the same optimizer step follow, `update` does nothing. Returns
+        True if the optimizers made a step."""
         return self._update(list(optimizers) or self._core.objects.optimizers)
 
     def _micro(self) -> data.Micro:
@@ -201,8 +201,8 @@ class Engine:
         return total / weights if weights else float("nan")
 
     def save(self, score: float | None = None) -> None:
-        """Request a checkpoint. The Engine saves at the next batch after an optimizer step, or at the next
-        epoch.
+        """Request a checkpoint. The Engine saves when the loop asks for the next batch after an optimizer step,
+        or for the next epoch.
 
         score: a number for how good the model is. A larger score is better. The Engine keeps the checkpoint
             with the best score in addition to the newest checkpoints. `export(best=True)` reads this

@@ -39,9 +39,10 @@ MOMENTS = ("start", "step", "epoch", "evaluate", "save", "end")
 class Trainer:
     """Trains, evaluates and saves a task. To resume bit-exactly, type the same command again, as with Engine.
 
-    The arguments folder, seed, precision, accumulate, clip, save and log have the same meaning as in Engine.
+    The arguments `folder`, `seed`, `precision`, `accumulate`, `clip`, `save` and `log` have the same meaning
+    as in Engine.
 
-    epochs: the length of the training in epochs. Give either epochs or steps.
+    epochs: the length of the training in epochs. Give either `epochs` or `steps`.
     steps: the length of the training in optimizer steps.
     engine: other arguments of Engine, as a dict: {"nan": "skip"}.
     eval_every: the number of epochs between two evaluations. The Trainer also evaluates after the last epoch.
@@ -49,8 +50,9 @@ class Trainer:
         evaluate(trainer, scores), save(trainer), end(trainer).
     The Trainer calls `step` after each optimizer step, and `save` before each checkpoint, on every rank.
     The Trainer saves and restores callbacks that have state_dict and load_state_dict.
-    Callbacks can read these attributes of the Trainer: engine, task, epoch (the first epoch is 0), epochs and
-    steps (the arguments), scores (of the last evaluation), and history (the scores of all evaluations).
+    Callbacks can read these attributes of the Trainer: `engine`, `task`, `epoch` (the first epoch is 0),
+    `epochs` and `steps` (the arguments), `scores` (of the last evaluation), and `history` (the scores of all
+    evaluations).
     Raises InvalidSpec for bad arguments.
     """
 

@@ -100,6 +100,20 @@ def test_ranks_that_disagree_are_told():
     assert any("rank 0 has 10, rank 1 has 9" in w for w in said["warnings"]) and any("collective calls: rank 0: 1, rank 1: 0" in w for w in said["warnings"])
 
 
+def test_the_report_does_not_depend_on_which_rank_is_heard_first():
+    def trained(rank: int, loss: float) -> list[dict]:
+        losses = [{"e": "loss", "value": each, "finite": True, "at": ""} for each in (loss, loss / 2)]
+        return told(rank, {"e": "batch", "shapes": [f"[{rank}, 3]"], "digest": ""}, *losses, {"e": "step", "n": rank + 1})
+
+    heard = {40: trained(0, 8.0), 7: trained(10, 5.0), 9: trained(2, 3.0), 3: told(-1), 5: [{"e": "torch", "t": 0}]}
+    ends = {10: 0, 0: 0, 2: 0}
+    said = judged(heard, ends)
+    assert "loss: 8 -> 4, finite" in said["lines"] and "first batch: [0, 3]" in said["lines"] and said["steps"] == [1, 3, 11]
+    assert judged(dict(reversed(heard.items())), dict(reversed(ends.items()))) == said
+    stuck = judged(heard, ends, {"stuck": {7: into(1, "barrier"), 9: {}, 40: {}}, "gone": [5, 4]})["lines"]
+    assert [line.partition(" has ended")[0].partition(" does")[0].partition(" waits")[0] for line in stuck[-6:-1]] == ["rank 0", "rank 2", "rank 10", "rank 4", "rank 5"]
+
+
 def conducted(tmp_path: Path, code: str, ranks: int = 1, home: str = "", run: str = ".") -> subprocess.CompletedProcess[str]:
     records, work = tmp_path / run / "attempts" / "1" / "hooks", tmp_path / run / "work"
     records.mkdir(parents=True)

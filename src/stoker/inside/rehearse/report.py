@@ -27,7 +27,10 @@ class Case(NamedTuple):
 def judge(heard: dict, ends: dict, found: dict, *, plan: object, ranks: int, seconds: float) -> dict:
     """{"code", "verdict", "lines", "warnings", "not_checked", ...}.
     The first rule of _RULES that applies decides.
-    `lines` is None where there is nothing to say: no torch, no mistake."""
+    `lines` is None where there is nothing to say: no torch, no mistake.
+    Ranks are reported in the order of their numbers: values of one process are those of rank 0."""
+    heard = dict(sorted(heard.items(), key=_order))
+    ends = dict(sorted(ends.items()))
     trained = {pid: events for pid, events in heard.items() if last(events, "step")}
     errors = sorted(
         (e for events in heard.values() for e in events if e["e"] == "error"), key=lambda e: e["t"]
@@ -68,10 +71,9 @@ def _same_gpu(case: Case) -> tuple | None:
 def _deadlock(case: Case) -> tuple | None:
     if not case.found.get("stuck") or case.errors:
         return None
-    stuck = sorted(case.found["stuck"].items(), key=lambda i: str(rank_of(case.heard[i[0]])))
     lines = [
-        *(_stands(case.heard[pid], where) for pid, where in stuck),
-        *(f"rank {rank} has ended" for rank in case.found["gone"]),
+        *_all_stand(case, case.found["stuck"]),
+        *(f"rank {rank} has ended" for rank in sorted(case.found["gone"])),
         "every rank must make the same collective calls, in the same order",
     ]
     return MISTAKE, "deadlock: the ranks wait for each other forever", lines
@@ -80,8 +82,8 @@ def _deadlock(case: Case) -> tuple | None:
 def _silent(case: Case) -> tuple | None:
     if not case.found.get("silent"):
         return None
-    lines = [_stands(case.heard[pid], where) for pid, where in case.found["silent"].items()]
-    return NOT_REHEARSED, "the script made no progress, so Stoker stopped the rehearsal", lines
+    verdict = "the script made no progress, so Stoker stopped the rehearsal"
+    return NOT_REHEARSED, verdict, _all_stand(case, case.found["silent"])
 
 
 def _refused(case: Case) -> tuple | None:
@@ -320,6 +322,15 @@ def rank_of(events: list) -> object:
     return joined["rank"] if joined else ""
 
 
+def _order(process: tuple) -> tuple:
+    """The key that sorts (pid, events) by rank. Processes without a rank come last, in the order of their
+    start."""
+    pid, events = process
+    rank = rank_of(events)
+    known = isinstance(rank, int) and rank >= 0
+    return not known, rank if known else 0, events[0]["t"], pid
+
+
 def last(events: list, kind: str) -> object:
     return next((e for e in reversed(events) if e["e"] == kind), None)
 
@@ -339,6 +350,10 @@ def where(events: list) -> dict:
     if done(events):
         return {"done": True}
     return last(events, "into") or {} if waits(events) else {}
+
+
+def _all_stand(case: Case, places: dict) -> list:
+    return [_stands(events, places[pid]) for pid, events in case.heard.items() if pid in places]
 
 
 def _stands(events: list, at: dict) -> str:

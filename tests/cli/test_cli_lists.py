@@ -37,7 +37,12 @@ def test_ps_lists_what_was_asked_for_and_says_what_it_left_out(ground: Ground):
     assert names(ground) == ["active", "old-2", "old-1", "old-0"]
     assert names(ground, "-n", "1") == ["active", "old-2"]
     left_out = ground.stoker("ps", "--state", "failed").ok()
-    assert left_out.err == "stoker: 2 more runs. All: stoker ps --all\n" and "old-1" in left_out.out and "active" not in left_out.out
+    assert left_out.err == "" and "old-1" in left_out.out and "active" not in left_out.out
+    assert ground.stoker("ps", "-n", "1").ok().err == "stoker: 2 more runs. All: stoker ps --all\n"
+    assert ground.stoker("ps", "-n", "1", "--json").ok().err == ""
+    assert ground.stoker("ps", "--state", "failed", "-n", "1").ok().err == "stoker: 1 more run matches. To list all of them, add --all\n"
+    assert ground.stoker("ps", "--grep", "old-", "-n", "0").ok().err == "stoker: 3 more runs match. To list all of them, add --all\n"
+    assert ground.stoker("ps").ok().err == ""
     assert ground.stoker("ps", "--state", "failed", "--all").ok().err == ""
     assert ground.stoker("ps", "--grep", "nothing", "--all").ok().err == "stoker: no run matches\n"
     assert names(ground, "--grep", "EXIT 2") == ["old-2"]
@@ -87,6 +92,12 @@ def test_rehearsals_and_verifications_are_not_listed(ground: Ground):
     ground.detach("--name", "mine", "--", "true")
     assert names(ground) == ["mine"]
     assert names(ground, "--all") == ["mine", "trial"]
+    assert ground.stoker("ps").ok().err == "stoker: 1 more run. All: stoker ps --all\n"
+    assert ground.stoker("ps", "--grep", "mine").ok().err == ""
+    assert ground.stoker("ps", "--grep", "tri").ok().err == "stoker: 1 more run matches. To list all of them, add --all\n"
+    term = ground.terminal("ps")
+    assert term.wait() == 0 and b"1 more run. All: stoker ps --all" in term.seen
+    term.close()
 
 
 def test_doctor_prints_failures_first(ground: Ground):

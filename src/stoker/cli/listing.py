@@ -65,10 +65,11 @@ HEADER = ("NAME", "ID", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "NUMBER
 @json_option("Print a JSON list of runs.")
 def ps(all_runs: bool, count: int | None, as_json: bool, **wanted: Any) -> None:
     """List active runs and the ten runs that ended last, newest first.
-    Prints on stderr how many runs the list leaves out."""
+    Prints on stderr how many runs the list leaves out. With filters, counts only runs that match."""
     now, filtered = time.time(), any(wanted.values())
     known = _known(everything=bool(all_runs or filtered or (count or 0) > RECENT_RUNS))
-    matching = [run for run in known if (all_runs or not run.get("purpose")) and _matches(run, now, wanted)]
+    fitting = [run for run in known if _matches(run, now, wanted)]
+    matching = [run for run in fitting if all_runs or not run.get("purpose")]
     found = (
         matching
         if all_runs or (filtered and count is None)
@@ -79,7 +80,7 @@ def ps(all_runs: bool, count: int | None, as_json: bool, **wanted: Any) -> None:
         return
     if found:
         _print(found, now)
-    _say_hidden(len(found), filtered, all_runs)
+    _say_hidden(len(found), len(fitting) - len(found) if filtered else None, all_runs)
 
 
 def _known(*, everything: bool) -> list[dict]:
@@ -119,16 +120,20 @@ def _matches(run: dict, now: float, wanted: Mapping[str, Any]) -> bool:
     return not grep or grep.casefold() in text.casefold()
 
 
-def _say_hidden(shown: int, filtered: bool, all_runs: bool) -> None:
-    """How many runs are not in the list, and how to see them."""
+def _say_hidden(shown: int, more_match: int | None, all_runs: bool) -> None:
+    """How many runs are not in the list, and how to see them. more_match: how many of them match the
+    filters; None without filters."""
     hidden = sum(plane().info()["runs"].values()) - shown
     if not shown and hidden <= 0:
         output.say("no runs yet. Start one: stoker run train.py")
+    elif more_match and not all_runs:
+        matches = "run matches" if more_match == 1 else "runs match"
+        output.say(f"{more_match} more {matches}. To list all of them, add --all")
     elif not shown and all_runs:
         output.say("no run matches")
     elif not shown:
         output.say(f"no run matches. All runs ({hidden}): stoker ps --all")
-    elif hidden > 0 and not all_runs and (filtered or output.is_terminal(sys.stderr)):
+    elif more_match is None and hidden > 0 and not all_runs:
         output.say(f"{hidden} more run{'' if hidden == 1 else 's'}. All: stoker ps --all")
 
 

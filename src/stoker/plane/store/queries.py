@@ -198,11 +198,11 @@ class Queries:
         return [_run(row) for row in self._c.execute(query.order_by(runs.c.created_at.desc()).limit(limit))]
 
     def neighbours(self, folder_hash: str) -> list[Run]:
-        """Runs that hold resources and work in place in this folder."""
+        """Runs that hold resources and work in place in this folder, oldest first."""
         query = sa.select(runs).where(
             runs.c.folder_hash == folder_hash, runs.c.in_place == 1, runs.c.state.in_(_HOLDING)
         )
-        return [_run(row) for row in self._c.execute(query.order_by(runs.c.created_at).limit(5))]
+        return [_run(row) for row in self._c.execute(query.order_by(runs.c.created_at))]
 
     def holding(self, target: str) -> int:
         """Number of runs that hold resources of a target."""
@@ -233,8 +233,9 @@ class Queries:
         return [_run(row) for row in self._c.execute(query.order_by(runs.c.ended_at))]
 
     def counts(self) -> dict[str, int]:
-        """Number of runs in each state."""
-        return dict(self._c.execute(sa.select(runs.c.state, sa.func.count()).group_by(runs.c.state)).all())
+        """Number of runs in each state, of the runs that listings show."""
+        query = sa.select(runs.c.state, sa.func.count()).where(_shown()).group_by(runs.c.state)
+        return dict(self._c.execute(query).all())
 
     def all_ids(self) -> set[str]:
         """The ids of all runs, for cleaning the spool."""

@@ -309,6 +309,17 @@ def test_in_place_beside_another_is_warned_about_and_a_copy_is_frozen(plane):
     assert "made" in [f["path"] for f in plane.show(copy["id"])["files"]]
 
 
+def test_a_run_that_only_waits_is_no_reason_for_a_warning(plane):
+    """Neither for the run that waits nor for the next training; trainings beside trainings are still warned about."""
+    first = plane.python(FOREVER, name="first")
+    tells = [plane.run_it("sh", "-c", "while sleep 600; do echo told; done", name=f"tell-{n}") for n in range(6)]
+    Path(plane.work, "train.sh").write_text("sleep 600\n")
+    second = plane.run_it("sh", "train.sh", name="second")
+    assert not any("--copy" in warning for run in (first, *tells) for warning in run["warnings"])
+    said = [w for w in second["warnings"] if "--copy" in w]
+    assert said == ["first writes to this folder too; files with the same name may be overwritten. To use a separate copy: --copy"]
+
+
 def test_standard_input_from_a_file(plane):
     run = plane.python("import sys; print(sys.stdin.read())", stdin=b"a\nb", **{})
     assert plane.log(plane.final(run["id"])["id"]) in (b"\n", b"a\nb\n")

@@ -25,8 +25,10 @@ from stoker.plane.staging import installing, stage
 from stoker.plane.store.database import Store
 from stoker.plane.store.queries import Queries
 from stoker.plane.targets import GPUS_OLD_S, Target, Targets
+from stoker.plane.writers import may_write
 
 SKIPPED_SHOWN = 5
+NEIGHBOURS_SHOWN = 5
 
 
 class Submitter:
@@ -352,16 +354,18 @@ def _mount(work: Path, name: str, place: str) -> None:
 
 
 def _neighbours(q: Queries, run: Run) -> list[str]:
-    others = q.neighbours(run.folder_hash)
+    """What to know where other runs may write to the folder of this run."""
+    if not may_write(run.spec.command):
+        return []
+    others = [other for other in q.neighbours(run.folder_hash) if may_write(other.spec.command)]
     if not others:
         return []
-    named = ", ".join(other.name for other in others)
+    named = ", ".join(other.name for other in others[:NEIGHBOURS_SHOWN])
     return [
         f"{named} {'writes' if len(others) == 1 else 'write'} to this folder too; "
         "files with the same name may be overwritten. "
         "To use a separate copy: --copy"
     ]
-
 
 
 def _crowd(q: Queries, run: Run) -> list[str]:

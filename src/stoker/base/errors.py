@@ -47,7 +47,7 @@ class UnknownField(InvalidSpec):
 
 
 class NotFound(StokerError):
-    """The run, target or file does not exist."""
+    """The run, machine or file does not exist."""
 
     code = "not_found"
     exit_code = 3

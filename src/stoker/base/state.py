@@ -314,7 +314,7 @@ EXIT_CODES = {
     0: "done",
     1: "Stoker itself failed",
     2: "invalid request (a wrong option, value or file)",
-    3: "no such run, target or file",
+    3: "no such run, machine or file",
     4: "not allowed",
     5: "the machine could not carry out the request",
     6: "the state of the run does not allow the command",

@@ -31,7 +31,8 @@ POINT_COLUMNS = ("run", "metric", "source", "axis", "step", "value", "time")
     "names",
     multiple=True,
     metavar="NAME",
-    help="Draw this metric, in training and validation. Can be repeated.  [default: the first three metrics]",
+    help="Draw this metric, in training and validation. Can be repeated.  "
+         "[default: three metrics, losses before others]",
 )
 @click.option("--svg", metavar="FILE", help="Write the picture to an SVG file, not to the terminal.")
 @click.option("--png", metavar="FILE", help="Write the picture to a PNG file, not to the terminal. Needs "
@@ -233,7 +234,7 @@ def _point(point: list | None, unit: str = "") -> str:
     "names",
     multiple=True,
     metavar="NAME",
-    help="Compare this metric. Can be repeated.  [default: the first four metrics]",
+    help="Compare this metric. Can be repeated.  [default: four metrics, validation before training]",
 )
 @click.option(
     "--sort", metavar="NAME", help="Sort by this metric (best first) or by this parameter (smallest first)."

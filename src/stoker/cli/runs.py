@@ -65,7 +65,7 @@ def logs(ref: str | None, follow: bool, only: str | None, raw: bool, **where: An
     """Print the output of a run: standard output and standard error in one text. Without RUN: the newest run.
 
     Prints the output of the newest attempt. With -f, also prints the output of later attempts.
-    If the run resumed exactly, prints the output of all attempts as one text.
+    Exception: if the run resumed exactly, prints the output of all attempts as one text.
     Prints only the last frame of a progress bar.
 
     If the connection to the machine is lost, stoker connects again, and the output continues at the next
@@ -209,6 +209,7 @@ def attach(ref: str | None, no_input: bool) -> int:
     """Return to a run: see its output and type input. Without RUN: the newest active run.
 
     Ctrl-C sends SIGINT to the run. If the run ignores SIGINT, press Ctrl-C three times within three seconds.
+    Stoker then sends SIGTERM and, after --grace, SIGKILL.
     Ctrl-Z detaches. `stoker attach` ends with the exit code of the run.
     """
     from stoker.cli.run.follow import Follower
@@ -245,7 +246,8 @@ def log_tail(run: dict) -> tuple[int, int]:
 @json_option("Print the runs as JSON when they have ended.")
 def wait(refs: tuple[str, ...], as_json: bool) -> int:
     """Wait until all these runs have ended. With one run, the exit code is the exit code of the run.
-    With several runs, the exit code is the first exit code that is not 0.
+    With several runs, the exit code is the first exit code that is not 0,
+    in the order in which you typed the runs.
 
     For a run on another machine, the command also waits until the run's files are copied here.
     If the machine does not answer, the command does not wait for the files.

@@ -111,7 +111,10 @@ NAME_OF_SWEEP = re.compile(r"sweep-(\d+)")
 @click.option("--dry-run", is_flag=True, help="Print the commands of the runs; start no run.")
 @json_option("Print the name of the sweep and its runs as JSON.")
 def sweep(command: tuple[str, ...], params: tuple[str, ...], as_json: bool, **o: Any) -> int:
-    """Run a command once for each combination of parameter values."""
+    """Run a command once for each combination of parameter values.
+
+    Limits and resources, such as --time, --memory and --gpus, apply to each run, not to the sweep as a whole.
+    """
     if not command:
         raise InvalidSpec("There is no command to run.", hint="stoker sweep --param lr=0.1,0.01 -- train.py")
     if not params:

@@ -55,7 +55,8 @@ code is 125. If Ctrl-C kills the run, `stoker run` also ends by SIGINT, so that 
 
 As with plain python, the run has a terminal if stdin, stdout and stderr are terminals. `stoker run` passes
 the signals INT, TERM, QUIT, USR1 and USR2 on to the run. Ctrl-C sends SIGINT to the run. If the run
-ignores SIGINT, press Ctrl-C three times within three seconds. Before the run has started, Ctrl-C cancels the run.
+ignores SIGINT, press Ctrl-C three times within three seconds. Stoker then sends SIGTERM
+and, after --grace, SIGKILL. Before the run has started, Ctrl-C cancels the run.
 
 The run continues in the background in three cases: you press Ctrl-Z (`stoker run` ends with exit code 0), the terminal
 closes (129), or the program that reads the output exits, such as `| head` (141). To return to the run: stoker attach

@@ -201,8 +201,8 @@ class Engine:
         return total / weights if weights else float("nan")
 
     def save(self, score: float | None = None) -> None:
-        """Request a checkpoint. The Engine saves when the loop asks for the next batch after an optimizer step,
-        or for the next epoch.
+        """Request a checkpoint. The Engine saves when the loop asks for the next batch after an optimizer
+        step, or for the next epoch.
 
         score: a number for how good the model is. A larger score is better. The Engine keeps the checkpoint
             with the best score in addition to the newest checkpoints. `export(best=True)` reads this

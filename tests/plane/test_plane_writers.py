@@ -11,24 +11,20 @@ from stoker.plane.writers import may_write
 TEXTS_QUIET = [
     "stoker wait job; echo told $?",
     'stoker wait job; mail -s "job ended with exit code $?" you@example.com </dev/null',
-    "stoker wait job && notify-send 'job ended' || logger 'job failed'",
-    "stoker wait job\ncurl -fsS -d \"ended at $(date)\" https://ntfy.example.com/x >/dev/null 2>&1",
+    "stoker wait job && notify-send 'job ended'",
+    "stoker wait job 2>&1; echo told >/dev/null",
     "while ! stoker wait job; do sleep 5; done",
-    "for i in 1 2 3; do nvidia-smi --format=csv; sleep 1; done",
-    "if [ -f done ]; then wall done; fi",
-    "A=`hostname`; (stoker wait a & stoker wait b; wait) | mail -s $A me",
-    "stoker wait job; stoker run train.py",
+    "if stoker wait job; then echo 'it > worked'; fi",
 ]
 QUIET = [
     *(["sh", "-c", text] for text in TEXTS_QUIET),
-    ["bash", "-lc", "sh -c 'stoker wait job'; exit 3"],
-    *map(str.split, ["sleep 600", "/usr/bin/tail -f a.log", "env A=1 nice -n 5 timeout 1h stoker wait job", "/opt/x/bin/stoker wait job"]),
+    *map(str.split, ["sleep 600", "/opt/x/bin/stoker wait job", "stoker ps"]),
 ]
 TEXTS_LOUD = [
     "make train", "stoker wait job; make train", "stoker wait job; python train.py", "cd a && exec python -m b", "echo told > told.txt",
     "echo told >> $HOME/told", "echo told >1", "date | tee told", "stoker wait job; ./next.sh", "echo $(make train)", "echo `make train`", "f() { make; }; f",
-    "$NEXT", "stoker pull job", "curl -sO https://example.com/x", "curl --output x example.com", "nvidia-smi -l 1 -f gpu.csv", "cat <<EOF\nx\nEOF\nmake",
-    'echo "<" ; make', "echo 'no end", 'sleep 1 # "\nmake train\n# "', "ls | xargs make", "echo $'\\''; make #'", "env -S 'make train'",
+    "$NEXT", "stoker pull job", "stoker wait job; stoker run train.py", "curl -sO https://example.com/x", "curl --output x example.com", "nvidia-smi -l 1 -f gpu.csv", "cat <<EOF\nx\nEOF\nmake",
+    'echo "<" ; make', "echo 'no end", 'sleep 1 # "\nmake train\n# "', "ls | xargs make", "env -S 'make train'",
     "env '-Smake train'", "source go.sh", "sleep 1\nmake", "sleep 1 &> log", "x() (make)", "if make; then true; fi", "nohup train &", "ntfy sub x make",
 ]
 LOUD = [

@@ -169,6 +169,20 @@ for i in range(100_000):
     assert len(facts["optimizers"]) == 2 and facts["steps_seen"] > 5 and not (told.folder / "m.pt").exists()
 
 
+def test_steps_that_print_are_counted(hooks, tmp_path):
+    """A script that prints in every fifth step."""
+    told = trial(hooks, tmp_path, """
+for i in range(100_000):
+    step(torch.ones(2, 4))
+    if i % 5 == 0:
+        print(i)
+    time.sleep(0.002)
+""", seconds=3.0)
+    windows = [w for w in told.facts["windows"] if not w.get("cut")]
+    steps, logged = sum(len(w["step_ms"]) for w in windows), sum(w["logged"] for w in windows)
+    assert steps >= 20 and abs(logged - steps / 5) <= len(windows)
+
+
 def test_streams_and_workers(hooks, tmp_path):
     """Each worker reads the whole stream; the loader is made anew for each epoch; the run ends before its time."""
     told = trial(hooks, tmp_path, """

@@ -200,9 +200,20 @@ def test_tips_say_no_effect_where_it_was_measured():
         assert tip(found, name).state == "NO EFFECT", tip(found, name)
 
 
-def test_tips_help_where_it_was_measured():
+def test_tips_help_only_where_it_was_confirmed():
     found = judged(facts(*pairs("R1", 9.9), *pairs("bf16", 5.0)))
-    assert tip(found, "precision").state == "HELPS" and tip(found, "precision").gain == pytest.approx(1.0, abs=0.05)
+    assert tip(found, "precision").state == "NOT TESTED" and "is not confirmed" in tip(found, "precision").text
+    assert tip(_told("bf16", "kept", ms=5.0), "precision").state == "HELPS"
+
+
+@pytest.mark.parametrize("name", causes.CAUSES)
+def test_no_tip_helps_before_anything_was_confirmed(name):
+    assert "HELPS" not in {t.state for t in judged(SHOWS[name], reading.Reading(epochs=True)).tips}
+
+
+def test_a_larger_batch_is_a_forecast():
+    told = tip(judged(facts(*pairs("R1", 9.9), *pairs("batch=2x", 10.4, grown=2))), "batch_size")
+    assert told.state == "NOT TESTED" and "forecast: +" in told.text and "stoker tune --batch" in told.text
 
 
 def test_confirmed_numbers_replace_forecasts():

@@ -30,7 +30,7 @@ _ADVICE = {
     "sync": "Sum the values on the device, and fetch the sum every N steps.",
     "ping_pong": "Keep the values on the device.",
     "cleanup": "Remove empty_cache() from the loop: PyTorch reuses memory without this call.",
-    "logging": "Print or log every 50 steps.",
+    "logging": "Print or log less often, for example every 50 steps.",
     "checkpoint": "Save every N steps or minutes. Choose N by how much work you can afford to lose.",
     "validation": "Validate after an epoch, or every N steps.",
     "double": "Convert data and model to float32: numpy's default is float64.",

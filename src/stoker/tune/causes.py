@@ -40,7 +40,7 @@ CAUSES = {
     "sync": "the host waits for the device in each step",
     "ping_pong": "tensors are copied to the host and back within a step",
     "cleanup": "memory is cleared in each step",
-    "logging": "the script prints or logs in each step",
+    "logging": "the script prints or logs too often",
     "checkpoint": "the script saves a checkpoint in each step",
     "validation": "validation runs too often inside the training loop",
     "tiny_batch": "the batch is so small that the fixed cost of a step dominates",

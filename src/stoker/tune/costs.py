@@ -29,6 +29,7 @@ _LOG = re.compile(
     r"(^|\.)(print|add_scalars?|add_histogram|add_image|log|log_metrics?|set_postfix|set_description|flush|writerows?|write"
     r"|writelines|json\.dumps?|execute|commit|savefig|imsave)$|^logging\."
 )
+_LOGARITHM = re.compile(r"^(Tensor|torch|math|cmath|numpy)\.log$")
 _LAYOUT = re.compile(
     r"(^|\.)(contiguous|permute|transpose|clone|movedim|swapaxes|ascontiguousarray|reshape|as_strided|copy_)$"
 )
@@ -37,6 +38,7 @@ _COPIES = re.compile(
 )
 _DONE_TOO_OFTEN = ("cleanup", "checkpoint", "validation", "logging")  # to be seen where the loop asks for it
 _FILLS = re.compile(r"set_to_none\s*=\s*False|\.grad(\.data)?\.(zero_|fill_)")
+_EACH = 0.9  # of the steps: in so many it is in each
 _WEIGHT = {"zero_grad": 1.7}  # the zeros are read again, as backward adds to them
 _ZERO = re.compile(r"(^|\.)(zero_grad|zero_|fill_)$")
 
@@ -48,10 +50,10 @@ def causes(view: View, reading: Reading) -> Iterator[Cause]:
     lines = [(line, reading.along(line.file, line.line, line.path)) for line in beside]
     yield from _waits(view, reading, lines)
     for row in (
-        ("cleanup", _sweeps, "Memory is cleared in each step"),
-        ("checkpoint", _saves, "A checkpoint is written in each step"),
+        ("cleanup", _sweeps, "Memory is cleared{often}"),
+        ("checkpoint", _saves, "A checkpoint is written{often}"),
         ("validation", _validates, "Validation runs inside the training loop"),
-        ("logging", _logs, "The script prints or logs in each step"),
+        ("logging", _logs, "The script prints or logs{often}"),
         ("replicas", _copies, "The model is copied and its outputs are gathered in each step"),
         ("per_parameter", _loops_over_parameters, "A Python loop over the parameters runs in each step"),
         ("time_loop", _loops_over_time, "A Python loop over time steps runs in each forward pass"),
@@ -85,14 +87,25 @@ def _of(
     if not share:
         return
     top = max(found, key=lambda f: f[0].own)[0] if found else None
+    file, number = _where(top, reading, name in _DONE_TOO_OFTEN) if top else ("", 0)
+    measured = view.logged if name == "logging" and (top is None or top.kind == "log") else None
+    often = _often(measured, reading.place(file, number), any(place.seldom for _, place in found))
     wide = 2 * (sampled * (1 - sampled) / max(view.sampled, 1)) ** 0.5 if view.sampled else 0.2 * share
     yield Cause(
         name,
-        f"{text}: {share:.0%} of the time.",
+        f"{text.format(often=often)}: {share:.0%} of the time.",
         Range(share, max(0.0, share - wide), min(1.0, share + wide)),
         "clock" if clock > sampled else "sampler",
-        *(_where(top, reading, name in _DONE_TOO_OFTEN) if top else ("", 0)),
+        file,
+        number,
     )
+
+
+def _often(measured: float | None, place: Place, seldom: bool) -> str:
+    """ " in each step" only where that is known. measured: the share of the steps in which it was seen."""
+    if measured:
+        return " in each step" if measured >= _EACH else f" about every {max(2, round(1 / measured))} steps"
+    return " in each step" if place.each_step and not seldom else ""
 
 
 # --- waiting for the device
@@ -134,10 +147,14 @@ def _waits(view: View, reading: Reading, lines: Placed) -> Iterator[Cause]:
 
 def _where(line: Line, reading: Reading, outermost: bool = False) -> tuple[str, int]:
     """The line to look at: the innermost (or outermost) one on the path that runs within the training loop;
-    else where the time goes."""
-    for file, number in line.path if outermost else reversed(line.path):
-        if reading.place(file, number).in_step:
-            return file, number
+    else where the time goes. The outermost one calls nothing that the training needs."""
+    places = [reading.place(file, number) for file, number in line.path]
+    inner = [*places[1:], Place()]  # where the call on the line leads to
+    for i in range(len(places)) if outermost else reversed(range(len(places))):
+        needed = outermost and inner[i].computes and not inner[i].evaluates
+        if places[i].in_step and not needed:
+            return line.path[i]
+    return line.file, line.line
     return line.file, line.line
 
 
@@ -180,12 +197,16 @@ def _validates(line: Line, place: Place) -> bool:
 
 
 def _logs(line: Line, place: Place) -> bool:
-    reports = place.reports or "reports" in place.loops
-    return (
-        line.kind == "log"
-        or _calls(_LOG, line, place)
-        or (reports and line.kind not in ("forward", "backward", "data"))
-    )
+    """Time in calls that print or log, and in functions and loops of the training loop that do nothing else.
+    What an evaluation computes before it prints is no logging."""
+    if line.kind == "log":
+        return True
+    if line.kind == "evaluation":
+        return False
+    if _calls(_LOG, line, place) and not _LOGARITHM.search(line.call):
+        return True
+    reports = place.in_step and (place.logs or "reports" in place.loops)
+    return reports and not place.evaluates and line.kind not in ("forward", "backward", "data")
 
 
 def _copies(line: Line, place: Place) -> bool:

@@ -21,6 +21,8 @@ def offer(reading: Reading, cause: Cause) -> str:
     text = reading.sources.get(real)
     if not text or not cause.line:
         return ""
+    if cause.name in EVERY and reading.place(cause.file, cause.line).seldom:
+        return ""  # it is done each N steps already
     lines = text.splitlines(keepends=True)
     changed = _CHANGES.get(cause.name, _nothing)(lines, cause.line, cause.name)
     if changed is None or changed == lines:

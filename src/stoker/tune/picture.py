@@ -52,11 +52,12 @@ Bar = tuple[str, dict[str, float]]  # title, ms by kind
 
 def bars(found: Findings) -> list[Bar]:
     """now, after, floor; a bar that would repeat the one before is left out."""
-    now = {s.name: s.now_ms for s in found.stages}
+    in_step = [s for s in found.stages if s.name != "evaluation"]
+    now = {s.name: s.now_ms for s in in_step}
     if not now:
         return []
     shown: list[Bar] = [("now", now)]
-    after = {s.name: s.after_ms if s.after_ms is not None else s.now_ms for s in found.stages}
+    after = {s.name: s.after_ms if s.after_ms is not None else s.now_ms for s in in_step}
     if sum(after.values()) < 0.97 * sum(now.values()):
         shown.append(("after", after))
     if found.floor_ms is not None:

@@ -25,6 +25,7 @@ _SLICES = re.compile(r"\.(unbind|split|unfold|transpose|permute)\(|torch\.(unbin
 _REPORTS = re.compile(
     r"(^|\.)(print|log|debug|info|warning|write|writerow|add_scalars?|add_histogram|add_image|log_metrics?|log_dict|set_postfix)$"
 )
+_LOGARITHM = re.compile(r"^(torch|math|cmath|numpy|np)\.")
 _EVALUATES = re.compile(r"eval|valid|(^|_)val(_|$)|test|accuracy|score|metric", re.IGNORECASE)
 _TAKES = re.compile(r"(^|\.)(unlink|remove|rmtree|popleft|get_nowait|recv|recv_bytes|readline)$")
 _CHANGES = re.compile(r"^(set_|update|resample|reshuffle|shuffle|advance|next_|step|on_epoch|grow|anneal)")
@@ -58,6 +59,8 @@ class Place:
     loops: frozenset[str] = frozenset()
     function: str = ""
     reports: bool = False  # its function prints or logs, and goes neither forward nor back
+    computes: bool = False  # its function trains, or returns a value that the script goes on with
+    logs: bool = False  # its function prints or logs at each call, and computes nothing else
     evaluates: bool = False  # its function is an evaluation
     forward: bool = False  # within a module's forward
     each_step: bool = False  # runs at each pass of a training loop, whatever a test says
@@ -130,10 +133,14 @@ class Sites:
         if function is None:
             return Place(text, **step)
         trains = self._trains(function)
+        reports = not trains and self._reports(function)
+        computes = trains or _returns(function)
         return Place(
             text,
             function=function.name,
-            reports=not trains and self._reports(function),
+            reports=reports,
+            computes=computes,
+            logs=reports and not computes and self._reports(function, always=True),
             forward=function.name in _FORWARD,
             evaluates=not trains and bool(_EVALUATES.search(function.name)),
             **step,
@@ -152,13 +159,23 @@ class Sites:
         self._training[function] = found
         return found
 
-    def _reports(self, function: ast.AST) -> bool:
-        names = (
-            self.program.name(c.func) or getattr(c.func, "attr", "")
-            for c in ast.walk(function)
-            if isinstance(c, ast.Call)
-        )
-        return any(_REPORTS.search(name) for name in names)
+    def _reports(self, outer: ast.AST, always: bool = False) -> bool:
+        """It prints or logs. always: under no test."""
+        calls = (c for c in ast.walk(outer) if isinstance(c, ast.Call) and self._is_report(c))
+        return any(not (always and self._is_tested(c, outer)) for c in calls)
+
+    def _is_report(self, call: ast.Call) -> bool:
+        name = self.program.name(call.func) or getattr(call.func, "attr", "")
+        logarithm = bool(_LOGARITHM.search(name)) or (name.endswith(".log") and not call.args)
+        return bool(_REPORTS.search(name)) and not logarithm
+
+    def _is_tested(self, call: ast.Call, outer: ast.AST) -> bool:
+        for around in self.program.around(call):
+            if around is outer:
+                return False
+            if isinstance(around, ast.If | ast.IfExp | ast.ExceptHandler):
+                return True
+        return False
 
     # --- loops
     # --------------------------------------------------------------------------------------------------------
@@ -373,6 +390,11 @@ class Sites:
                     if _TAKES.search(self.program.name(call.func) or getattr(call.func, "attr", "")):
                         return self.real, call.lineno
         return None
+
+
+def _returns(function: ast.AST) -> bool:
+    """A function gives a value back."""
+    return any(isinstance(n, ast.Return | ast.Yield) and n.value is not None for n in ast.walk(function))
 
 
 def _heads(node: ast.AST) -> list[ast.expr]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from pathlib import Path
 
 from stoker.doctor import lints, source
@@ -63,11 +63,13 @@ class Reading:
             if p.in_step or p.forward or p.reports or p.evaluates
         ]
         whole = [*path] if (file, line) in path else [*path, (file, line)]
+        within = dropwhile(lambda p: not p.in_step, (self.place(f, n) for f, n in whole))
         return replace(
             place,
             chain=self._chain(whole),
             loops=place.loops.union(*(p.loops for p in outer)),
             reports=any(p.reports for p in [place, *outer]),
+            logs=any(p.logs for p in within),
             evaluates=any(p.evaluates for p in [place, *outer]),
             forward=any(p.forward for p in [place, *outer]),
             seldom=any(p.seldom for p in [place, *outer]),

@@ -104,13 +104,18 @@ def _stages(found: Findings) -> Table:
     table = _table(
         ("", "name"), ("ms now", "number"), ("share", "number"), ("after", "number"), ("measured by", "text")
     )
-    for row in found.stages:
+    between = [row for row in found.stages if row.name == "evaluation"]
+    rows = [row for row in found.stages if row.name != "evaluation"]
+    for row in rows:
         after = "" if row.after_ms is None else number(row.after_ms)
         table.add_row(
             WORDS.get(row.name, row.name), number(row.now_ms), f"{row.share:.1%}", after, row.measured
         )
-    whole, left = sum(r.now_ms for r in found.stages), sum(r.after_ms or 0 for r in found.stages)
+    whole, left = sum(r.now_ms for r in rows), sum(r.after_ms or 0 for r in rows)
     table.add_row("a step", number(whole), "", number(left), "")
+    for row in between:
+        told = f"clock; not in a step, {row.share:.1%} of all time"
+        table.add_row(WORDS[row.name], number(row.now_ms), "", "", told)
     if found.floor_ms is not None:
         table.add_row("floor", number(found.floor_ms), "", "", "a step with batches from memory")
     if found.residual is not None:

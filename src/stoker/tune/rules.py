@@ -15,7 +15,6 @@ ASKS = "needs consent"  # the state of those that wait for it begins so
 UNCLEAR = "The machine was too busy to tell how much of the step is unexplained."
 # kinds of the clock that settings make shorter
 _WAITING, _COMPUTED = ("data", "start"), ("forward", "backward", "optimizer")
-_FOREIGN = 0.10
 _SPREAD = 0.25  # between the windows of one phase
 
 
@@ -99,7 +98,7 @@ def noise(view: View) -> str:
 
 
 def _disturbed(view: View) -> str:
-    if view.foreign >= _FOREIGN:
+    if view.foreign >= causes.NOISY:
         return f"Another process used the cores for {view.foreign:.0%} of the time."
     each = [w["wall_s"] / w["steps"] for w in view.windows("R0")]
     if len(each) >= 3:
@@ -165,7 +164,7 @@ def _verdict(view: View, found: tuple[Cause, ...], offered: tuple[Action, ...], 
 def _stages(view: View, offered: tuple[Action, ...], total: Range | None = None) -> tuple[Stage, ...]:
     """The clock's kinds in R0; `after`: with the best setting of each side, in sum what `total` confirmed of
     them together."""
-    whole = sum(view.clock.values())
+    whole = sum(ms for kind, ms in view.clock.items() if kind != "evaluation")
     if not whole:
         return ()
     settings = [a for a in offered if a.cure == "setting"]
@@ -185,12 +184,12 @@ def _stages(view: View, offered: tuple[Action, ...], total: Range | None = None)
         Stage(
             kind,
             ms,
-            ms / whole,
+            view.clock_share(kind),
             ms * (left_wait if kind in _WAITING else left_rest if kind in _COMPUTED else 1.0),
             how.get(kind, "clock"),
         )
         for kind, ms in view.clock.items()
-        if ms / whole >= 0.002
+        if view.clock_share(kind) >= 0.002
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stoker.tune import feeding
+from stoker.tune.causes import NOISY
 from stoker.tune.findings import NO_GAIN, Action, Cause, Range, Refusal, Tip
 from stoker.tune.view import View
 
@@ -93,13 +94,21 @@ class _Judge:
                 "UNSAFE" if unsafe else "NOT TESTED",
                 f"{what}: {why}. Forecast: {more(action.ratio.value):+.0%}.",
             )
-        if not action.state and action.ratio.high >= 1:
+        if not action.state:
+            certain = "uncertain" if action.ratio.high >= 1 else "not confirmed"
             return Tip(
                 name,
                 "NOT TESTED",
-                f"{action.text.removesuffix('.')}: the forecast of {more(ratio):+.0%} is uncertain.",
+                f"{action.text.removesuffix('.')}: the forecast of {more(ratio):+.0%} is {certain}.",
             )
         return Tip(name, "HELPS", action.text, more(ratio))
+
+    def _named(self, name: str, cause: Cause) -> Tip:
+        """A change of the script, which Stoker never makes: no measurement confirms its gain."""
+        if self.view.foreign >= NOISY:
+            return Tip(name, "NOT TESTED", "Other processes used the cores, so the gain is not known.")
+        gain = f" Forecast: {more(1 - cause.share.value):+.0%}." if cause.share else ""
+        return Tip(name, "NOT TESTED", f"{cause.text}{gain}")
 
     def _measured(self, name: str, ratio: Range | None, what: str) -> Tip:
         if ratio is None:
@@ -183,9 +192,9 @@ class _Judge:
             )
         return Tip(
             "batch_size",
-            "HELPS",
-            f"A batch size of {2 * round(batch)} gives more samples per second, but changes the training.",
-            gain,
+            "NOT TESTED",
+            f"A batch size of {2 * round(batch)} gives more samples per second (forecast: {gain:+.0%}), but "
+            "changes the training. To measure larger batches: stoker tune --batch",
         )
 
     def precision(self) -> Tip:
@@ -229,10 +238,7 @@ class _Judge:
 
     def optimizer(self) -> Tip:
         if "zero_grad" in self.causes:
-            share = self.causes["zero_grad"].share
-            return Tip(
-                "optimizer", "HELPS", self.causes["zero_grad"].text, more(1 - share.value) if share else None
-            )
+            return self._named("optimizer", self.causes["zero_grad"])
         if tip := self._refused("optimizer", "fused") or self._helps("optimizer", "fused"):
             return tip
         optimizers = self.view.facts.get("optimizers") or []
@@ -251,7 +257,7 @@ class _Judge:
         for name in ("sync", "ping_pong", "logging", "checkpoint", "cleanup"):
             cause = self.causes.get(name)
             if cause is not None and cause.share is not None:
-                return Tip("syncs", "HELPS", cause.text, more(1 - cause.share.value))
+                return self._named("syncs", cause)
         if not self.view.sampled and not self.view.clock:
             return Tip("syncs", "NOT TESTED", "The script's own lines could not be measured.")
         text = (

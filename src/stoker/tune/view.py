@@ -25,7 +25,7 @@ _KINDS = (
     "other",
 )
 # kinds of the clock that no change of the computation makes faster
-_BESIDE = (*_WAITING, "save", "log", "evaluation")
+_BESIDE = (*_WAITING, "save", "log")
 
 
 def _order(kind: str) -> int:
@@ -71,7 +71,7 @@ class View:
 
     def step_s(self, phase: str) -> float | None:
         """Seconds a step over all windows of a phase."""
-        found = self.windows(phase)
+        found = [w for w in self.windows(phase) if not w.get("cut")] or self.windows(phase)
         steps = sum(w["steps"] for w in found)
         return sum(w["wall_s"] for w in found) / steps if steps else None
 
@@ -92,7 +92,7 @@ class View:
         if whole is None or self.facts.get("cuda"):
             return whole
         inner = [
-            {**w, "wall_s": sum(ms for kind, ms in w["ms"].items() if kind not in _BESIDE) / 1e3}
+            {**w, "wall_s": sum(ms for k, ms in w["ms"].items() if k not in (*_BESIDE, "evaluation")) / 1e3}
             for w in self.timed
             if w.get("ms")
         ]
@@ -114,9 +114,17 @@ class View:
         return {kind: total[kind] / steps for kind in sorted(total, key=_order)} if steps else {}
 
     def clock_share(self, *kinds: str) -> float:
-        """Their part of the step, by the clock; 0 where it was not seen."""
-        whole = sum(self.clock.values())
+        """Their part of the step, by the clock; 0 where it was not seen.
+        Evaluation is in no step: its part is one of all time."""
+        whole = sum(ms for kind, ms in self.clock.items() if kind != "evaluation" or kind in kinds)
         return sum(self.clock.get(k, 0.0) for k in kinds) / whole if whole else 0.0
+
+    @cached_property
+    def logged(self) -> float | None:
+        """Share of the steps in which the script printed or logged; None where that was not counted."""
+        found = [w for w in self.windows("R0") if "logged" in w]
+        steps = sum(len(w["step_ms"]) for w in found)
+        return sum(w["logged"] for w in found) / steps if steps else None
 
     @cached_property
     def stall(self) -> Range | None:

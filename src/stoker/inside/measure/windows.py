@@ -7,6 +7,7 @@ and others had the core), "ms": {kind: ms of the clock}, "step_ms": [...]}`.
   memory while the loader works · workers=N, threads=N, bf16, channels_last, fused, batched, cache,
   anomaly=off. Each alternates with R0 in the order A B B A; R2 and batch=2x alternate with R1. Windows of
   one `block` belong together.
+- `logged`: in so many steps of `step_ms` the script printed or logged.
 - `steps` and `wall_s` are without evaluation, which is `evaluation_s`.
 - `sampled`: stacks were sampled, its times do not count. `cut`: the script ended in this window.
 - `busy_s` and `foreign_cpu_s` are of the whole machine. `wait_s`: ready, but without a core.
@@ -85,7 +86,8 @@ class Window:
         self._samples = feed.samples
         self._spent = spent()
         self._evaluated = self._spent[marks.EVALUATION]
-        self.steps = 0
+        self._log_ns = self._spent[marks.LOG]
+        self.steps = self.logged = 0
         aside(since)
         self.began = self._last = now()
 
@@ -97,6 +99,8 @@ class Window:
             evaluated = _total[marks.EVALUATION]
             self.times.append(moment - self._last - evaluated + self._evaluated)
             self._evaluated = evaluated
+            self.logged += _total[marks.LOG] > self._log_ns
+            self._log_ns = _total[marks.LOG]
         self._last = moment
         self.steps += 1
         return moment - self.began - self.evaluated()
@@ -118,6 +122,7 @@ class Window:
         told["ms"] = {name: round(ns / 1e6, 3) for name, ns in zip(marks.KINDS, kinds) if ns > 0}  # noqa: B905
         told["evaluation_s"] = round(self.evaluated() / 1e9, 6)
         told["step_ms"] = [round(ns / 1e6, 4) for ns in self.times]
+        told["logged"] = self.logged
         told.update(more)
         aside(since)
         return told

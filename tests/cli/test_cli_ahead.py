@@ -101,3 +101,49 @@ def test_doctor_names_what_is_missing_there(ground: Ground, far: Path):
     assert wrong.code == 1 and "/nowhere/python" in wrong.out
     told = ground.stoker("top", "--on", "far", "--json").json()
     assert told["machine"]["cpus"] >= 1 and told["runs"] == [] and not list(far.glob("runs/*"))
+
+
+def has(environment: Path, name: str) -> None:
+    """Install an empty package into an environment."""
+    site = next(environment.glob("lib/python*/site-packages"))
+    (site / name).mkdir()
+    (site / name / "__init__.py").write_text("")
+    (site / f"{name}-2.9.0.dist-info").mkdir()
+    (site / f"{name}-2.9.0.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: 2.9.0\n")
+
+
+def test_doctor_names_the_python_there_that_has_what_is_missing(ground: Ground, far: Path, of_home: Path):
+    has(of_home / "odd", "nowhere_a")
+    ground.script("x.py", "import sys\nimport nowhere_a\nprint(sys.prefix)")
+    failed = ground.stoker("run", "--on", "far", "x.py")
+    assert failed.code == 1 and "Next: stoker doctor --on far -- x.py" in failed.err
+    found = ground.stoker("doctor", "--on", "far", "--", "x.py")
+    assert found.code == 1 and "Use --python ~/odd: this Python has nowhere_a." in found.out, found.out
+    assert ground.stoker("run", "--on", "far", "--new", "--python", "~/odd", "x.py").ok().out == f"{of_home}/odd\n"
+    for python in ("~/odd/bin/python", str(of_home / "odd" / "bin" / "python")):
+        assert ground.stoker("doctor", "--on", "far", "--", python, "x.py").code == 0
+    ground.script("y.py", "import nowhere_b")
+    lacking = json.loads(ground.stoker("doctor", "--on", "far", "--json", "y.py").out)
+    hint = next(each["hint"] for each in lacking if each["topic"] == "import")
+    assert "-m venv env" not in hint, hint  # ~/env exists
+
+
+def test_the_python_of_a_machine_is_changed_as_the_hints_say(ground: Ground, far: Path, of_home: Path):
+    has(of_home / "env", "torch")
+    ground.script("x.py", "import sys; print(sys.prefix)")
+    config = ground.home / "config.toml"
+    place = f"write into {config}, below the line [targets.far]:\n"
+    facts = ground.stoker("machine", "check", "far", "--json").json()
+    if not facts["torch"]:
+        shown = ground.stoker("machine", "check", "far").ok()
+        assert f'{place}  python = "{of_home}/env/bin/python"\n' in shown.err, shown.err
+    asked = ["machine", "add", "far", "--root", str(far), "--python", "~/env", "--", "-F", f"{ground.root}/ssh", "box"]
+    refused = ground.stoker(*asked)
+    assert refused.code == 6 and f'without removing it, {place}  python = "~/env"\n' in refused.err, refused.err
+    config.write_text(config.read_text().replace("[targets.far]\n", '[targets.far]\n  python = "~/env"\n'))
+    assert ground.stoker("run", "--on", "far", "x.py").ok().out == f"{of_home}/env\n"
+    assert ground.stoker("doctor", "--on", "far", "x.py").code == 0
+    again = ground.stoker(*asked)
+    assert again.code == 6 and "write into" not in again.err
+    other = ground.stoker(*[each.replace("~/env", "~/odd") for each in asked])
+    assert 'below the line [targets.far], in place of the old python:\n  python = "~/odd"\n' in other.err, other.err

@@ -94,7 +94,7 @@ def test_sentences_that_say_more():
     assert present.sentence(a_run(reachability="unreachable")).endswith("The machine cannot be reached; this is the last known state.")
     assert present.run_object(a_run(reachability="unreachable", target="box"), None)["next"] == "stoker machine check box"
     far = a_run(State.FAILED, reason="nonzero_exit", target="box", evidence={"exception": {"type": "ModuleNotFoundError"}})
-    assert present.next_step(far, "train").startswith("stoker machine check box   lists the Pythons there")
+    assert present.next_step(far, "train").startswith("stoker doctor --on box -- ")
     unseen = present.run_object(a_run(reachability="unseen"), None)
     assert unseen["sentence"].endswith("They may still be running.") and unseen["next"].startswith("stoker stop --force train")
     assert present.sentence(a_run(State.STAGING, evidence={"retrying": "The disk is full."})).endswith("Stoker retries: The disk is full.")

@@ -163,8 +163,9 @@ class Backend(ABC):
     @abstractmethod
     def ask(self, program: str, *words: str, python: str = "", timeout_s: float = 60.0) -> object:
         """Run a short Python program (standard library, 3.8) on the machine, and return the JSON of its
-        last line. With `python`, this interpreter runs it, with its packages; otherwise an interpreter
-        without packages. Raises TargetError, also if the interpreter does not run."""
+        last line. With `python`, this interpreter runs the program, with its packages; otherwise an
+        interpreter without packages. `python` may begin with ~/, the home folder there. Raises TargetError,
+        also if the interpreter does not run."""
 
     @abstractmethod
     def start(

@@ -138,6 +138,8 @@ class Core(Backend):
         return self._host.missing(entries, f"{self._root()}/cache")
 
     def ask(self, program: str, *words: str, python: str = "", timeout_s: float = 60.0) -> object:
+        if python.startswith("~/"):
+            python = os.path.join(self._host.home(), python[2:])
         interpreter = [python] if python else [self._host.python(), "-I", "-S"]
         done = self._host.run([*interpreter, "-c", program, *words], timeout_s=timeout_s)
         if done.code:

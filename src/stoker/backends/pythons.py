@@ -1,5 +1,5 @@
 """Looks on a machine for interpreters: of a login shell, an interactive one, conda and virtual environments,
-each with its torch.
+each with its torch, and with the modules that it lacks.
 
 The far end runs this file, so it is standard library only and runs on Python 3.8.
 Nothing is imported from what it finds.
@@ -26,7 +26,19 @@ for place in {sysconfig.get_path(name) for name in ("purelib", "platlib")} | {ea
     except OSError:
         continue
     torch = torch or next((n[6:-10] for n in names if n.startswith("torch-") and n.endswith(".dist-info")), "")
-print(json.dumps({"version": "%d.%d.%d" % sys.version_info[:3], "torch": torch, "prefix": sys.prefix}))
+told = {"version": "%d.%d.%d" % sys.version_info[:3], "torch": torch, "prefix": sys.prefix, "executable": sys.executable}
+sys.path[:] = [each for each in sys.path if each]
+def lacks(name):
+    import importlib.util
+    try:
+        return importlib.util.find_spec(name) is None
+    except Exception:
+        return True
+told["lacks"] = [name for name in sys.argv[1:] if lacks(name)]
+# PEP 668: pip refuses to install there
+marker = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
+told["managed"] = sys.prefix == sys.base_prefix and os.path.exists(marker)
+print(json.dumps(told))
 """  # noqa: E501
 PLACES = (
     (
@@ -67,9 +79,11 @@ PLACES = (
 )
 
 
-def find():
-    """`{"python", "version", "torch", "found": "login shell" | ...}` of each interpreter; interpreters of
-    shells come first."""
+def find(modules=()):
+    """`{"python", "version", "torch", "found": "login shell" | ..., "typed"}` of each interpreter;
+    interpreters of shells come first. `typed`: what a user types for `--python`, such as ~/env.
+    With `modules`, also `lacks`: the modules that the interpreter does not find, and `managed`: pip cannot
+    install packages for the interpreter."""
     wanted = []
     for words, flags in (("login shell", "-lc"), ("interactive shell", "-ic")):
         wanted += [(path, words) for path in of_shell(flags)]
@@ -91,7 +105,7 @@ def find():
     found = {}
     for path, words in wanted:
         if len(found) < MOST and path not in found and os.access(path, os.X_OK) and os.path.isfile(path):
-            told = ask(path)
+            told = ask(path, modules)
             if told and (os.path.realpath(path), told["prefix"]) not in [
                 each["same"] for each in found.values()
             ]:
@@ -100,6 +114,8 @@ def find():
                     "found": words,
                     "version": told["version"],
                     "torch": told["torch"],
+                    "typed": typed(path, told["prefix"]),
+                    **({"lacks": told["lacks"], "managed": told["managed"]} if modules else {}),
                     "same": (os.path.realpath(path), told["prefix"]),
                 }
     return [{name: value for name, value in each.items() if name != "same"} for each in found.values()]
@@ -122,10 +138,21 @@ def listed_by_conda():
         return []
 
 
-def ask(python):
-    """Version, torch and prefix of an interpreter; None if it does not answer."""
+def typed(path, prefix):
+    """The folder of an environment, or the path of another interpreter; with ~ for the home folder."""
+    marked = any(os.path.exists(os.path.join(prefix, each)) for each in ("pyvenv.cfg", "conda-meta"))
+    # `--python` takes a folder with such a name for an interpreter
+    named = os.path.basename(prefix).startswith(("python", "pypy"))
+    if marked and not named and path.startswith(os.path.join(prefix, "bin") + "/"):
+        path = prefix
+    home = os.path.expanduser("~")
+    return "~" + path[len(home):] if home != "/" and path.startswith(home + "/") else path
+
+
+def ask(python, modules=()):
+    """What SHOW prints about an interpreter; None if it does not answer."""
     try:
-        told = json.loads(run([python, "-I", "-c", SHOW], ASK_S).splitlines()[-1])
+        told = json.loads(run([python, "-I", "-c", SHOW, *modules], ASK_S).splitlines()[-1])
     except (ValueError, IndexError):
         return None
     return told if isinstance(told, dict) else None
@@ -151,4 +178,4 @@ def run(argv, limit_s):
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(find()) + "\n")
+    sys.stdout.write(json.dumps(find(sys.argv[1:])) + "\n")

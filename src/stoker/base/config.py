@@ -261,7 +261,8 @@ class TargetConfig:
     # its files are there again when it is switched on, so nothing needs to be copied before
     disk_survives: bool = False
     index_url: str = ""  # where pip and uv there find packages (a mirror); empty: as they are set up there
-    # the interpreter there for scripts and for the word `python`; empty: what a login finds as python3
+    # the interpreter there for scripts and for the word `python`; empty: what a login finds as python3.
+    # In config.toml, it can be the folder of an environment
     python: str = ""
 
 
@@ -307,6 +308,15 @@ def load_config(where: Home) -> Config:
     return Config(targets=targets, **values)
 
 
+def interpreter_in(python: str) -> str:
+    """The interpreter for a path on another machine: of an interpreter, or of the folder of an environment.
+    A name without a folder stays as it is."""
+    folder, name = os.path.split(python.rstrip("/"))
+    if not folder or name.startswith(("python", "pypy")) or os.path.basename(folder) == "bin":
+        return python
+    return os.path.join(folder, name, "bin", "python")
+
+
 def _target(where: Home, name: str, table: object) -> TargetConfig:
     kinds = {
         "host": str,
@@ -339,6 +349,8 @@ def _target(where: Home, name: str, table: object) -> TargetConfig:
         if key in values:
             values[f"{key}_s"] = 0.0 if values[key] in ("0", "0s") else parse_duration(values[key])
             del values[key]
+    if "python" in values:
+        values["python"] = interpreter_in(values["python"])
     # it is shown in lists of processes and kept with the run
     if "@" in values.get("index_url", "").partition("://")[2].partition("/")[0]:
         raise InvalidSpec(

@@ -52,13 +52,12 @@ def add(where: Home, machine: TargetConfig) -> None:
             "'-' and '_'.",
             hint="stoker machine add box ssh://root@connect.example.com:12345",
         )
-    if machine.name in load_config(where).targets:
-        raise StateError(f"A machine with the name {machine.name} already exists.",
-                         hint="List the machines: stoker machine ls   Remove this machine: stoker machine "
-                              f"rm {machine.name}")
     given = {"host": machine.host, "root": machine.root or None, "gpus": machine.gpus, "slots": machine.slots,
              "python": machine.python or None, **_off(machine)}
     values = {key: value for key, value in given.items() if value is not None}
+    if machine.name in load_config(where).targets:
+        raise StateError(f"A machine with the name {machine.name} already exists.",
+                         hint=_to_change(where, machine.name, values))
     before = _text(where)
     lines = [f"[targets.{machine.name}]", *(f"{key} = {_toml(value)}" for key, value in values.items())]
     text = "\n".join([*([before.rstrip("\n"), ""] if before.strip() else []), *lines, ""])
@@ -69,6 +68,29 @@ def add(where: Home, machine: TargetConfig) -> None:
         )
     make_home(where)
     _write(where, text)
+
+
+def _to_change(where: Home, name: str, values: dict) -> str:
+    """What to do if a machine exists that should have these values."""
+    if name == "local":
+        return f"{name} is the name of this machine. Choose another name."
+    now = _targets_in(_text(where)).get(name, {})
+    new = {key: value for key, value in values.items() if now.get(key) != value}
+    how = f"To change the machine without removing it, {setting(where, name, new)}\n" if new else ""
+    return f"{how}List the machines: stoker machine ls   Remove this machine: stoker machine rm {name}"
+
+
+def setting(where: Home, name: str, values: dict) -> str:
+    """How a user writes values into the table of a machine: "write into FILE ...", and the lines to copy."""
+    now = _targets_in(_text(where)).get(name)
+    lines = [f"  {key} = {_toml(value)}" for key, value in values.items()]
+    if now is None:  # of this machine, whose table need not exist
+        place, lines = "at the end", [f"  [targets.{name}]", *lines]
+    else:
+        old = [key for key in values if key in now]
+        place = f"below the line [targets.{name}]"
+        place += f", in place of the old {', '.join(old)}" if old else ""
+    return "\n".join([f"write into {where.config}, {place}:", *lines])
 
 
 def set_off(where: Home, machine: TargetConfig) -> None:

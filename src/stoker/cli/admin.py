@@ -279,7 +279,11 @@ def _examine_there(command: tuple[str, ...], target: str) -> list:
     def facts_of(modules: list[str], python: str) -> dict:
         with output.slow(f"contacting {output.shown(target)}"):
             return plane().capacity(target, module=modules, python=python)
-    return there.examine(target, command, Path.cwd(), facts_of)
+
+    def pythons_of(modules: list[str]) -> list[dict]:
+        with output.slow(f"asking the Pythons of {output.shown(target)}"):
+            return plane().capacity(target, look=True, module=modules)["pythons"]
+    return there.examine(target, command, Path.cwd(), facts_of, pythons_of)
 
 
 MARKS = {"ok": ("ok", "32"), "note": ("note", "36"), "warn": ("warn", "33"), "fail": ("FAIL", "31")}

@@ -105,7 +105,7 @@ def add(name: str, address: tuple[str, ...], yes: bool, as_json: bool, **o: Any)
     if as_json:
         output.print_json(facts)
         return
-    _print_facts(facts)
+    _print_facts(name, facts)
     output.say(_policy(name, load_config(home()).targets[name]))
     output.say(f"{name} is added. Run there: stoker run --on {name} train.py")
 
@@ -291,7 +291,7 @@ def check(name: str, as_json: bool) -> None:
     if as_json:
         output.print_json(facts)
     else:
-        _print_facts(facts)
+        _print_facts(name, facts)
 
 
 @machine.command("data")
@@ -377,7 +377,7 @@ def rm(name: str, yes: bool, as_json: bool) -> int:
     return 0
 
 
-def _print_facts(facts: dict) -> None:
+def _print_facts(name: str, facts: dict) -> None:
     """A table of what a machine has, and under it what is wrong with it."""
     python = facts.get("python") or {}
     rows = [
@@ -402,9 +402,9 @@ def _print_facts(facts: dict) -> None:
         for each in facts.get("pythons") or ()
         if each["python"] != python.get("executable")
     ]
-    wide = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        print(f"{name:<{wide}}  {output.shown(value)}")
+    wide = max(len(label) for label, _ in rows)
+    for label, value in rows:
+        print(f"{label:<{wide}}  {output.shown(value)}")
     offset = facts.get("clock_offset_s")
     if offset is not None and abs(offset) > CLOCK_S:
         output.say(
@@ -412,13 +412,13 @@ def _print_facts(facts: dict) -> None:
             f"{'ahead of' if offset > 0 else 'behind'} the clock of your computer. "
             "Stoker corrects the times of runs, but not the times of their files"
         )
-    for line in _cannot(facts):
+    for line in _cannot(name, facts):
         output.say(line)
     if not facts.get("inodes_free", 1):
         output.say("the machine's disk has no free inodes, so no new file can be created there")
 
 
-def _cannot(facts: dict) -> list[str]:
+def _cannot(name: str, facts: dict) -> list[str]:
     """What cannot be done there, and why."""
     chosen, pythons = facts.get("chosen_python"), facts.get("pythons")
     torches = [each["python"] for each in pythons or () if each["torch"]]
@@ -427,9 +427,8 @@ def _cannot(facts: dict) -> list[str]:
         told.append(f"scripts run with {output.shown(chosen)}, which config.toml sets")
     if pythons and not chosen and torches and not facts.get("torch"):
         told.append(
-            f"python3 has no torch, but {output.shown(torches[0])} has torch. "
-            "To use that Python, write into config.toml: "
-            f'python = "{output.shown(torches[0])}"'
+            f"python3 has no torch, but {output.shown(torches[0])} has torch. To use that Python for all "
+            f"runs on {output.shown(name)}, {machines.setting(home(), name, {'python': torches[0]})}"
         )
     if (facts.get("shm_bytes") or SHM_LOW_BYTES) < SHM_LOW_BYTES:
         told.append(

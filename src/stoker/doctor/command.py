@@ -26,7 +26,7 @@ _PYTHON_FILE = re.compile(r"(python|pypy|graalpy)")
 _LAUNCHERS = frozenset(
     {"torchrun", "accelerate", "deepspeed", "composer", "horovodrun", "colossalai", "lightning", "fabric"}
 )
-_LAUNCHER_MODULES = frozenset(
+LAUNCHER_MODULES = frozenset(
     {
         "torch.distributed.run",
         "torch.distributed.launch",
@@ -335,7 +335,7 @@ def _python_target(
         own = _local_module(module, folder)
         if own:
             return own, (os.fspath(folder),)
-        script = _first_script(rest, folder, strict=module in _LAUNCHER_MODULES)
+        script = _first_script(rest, folder, strict=module in LAUNCHER_MODULES)
         return script, _beside(script) if script else (os.fspath(folder),)
     if not rest:
         return None, (os.fspath(folder),)

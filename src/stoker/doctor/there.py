@@ -9,11 +9,13 @@ from pathlib import Path
 
 from stoker.base.units import format_size
 from stoker.doctor import source
+from stoker.doctor.command import LAUNCHER_MODULES
 from stoker.doctor.finding import Finding
 
 DISK_LOW_BYTES, INODES_LOW = 2 << 30, 10_000
 SHM_LOW_BYTES = 512 << 20  # Docker's default of 64 MB lets DataLoader workers die with "bus error"
 CLOCK_S = 60.0
+NEW = "~/env"  # the environment that a hint says to make
 BY_NAME = {
     "cv2": "opencv-python",
     "PIL": "pillow",
@@ -24,10 +26,15 @@ BY_NAME = {
 
 
 def examine(
-    name: str, command: Sequence[str], folder: Path, facts_of: Callable[[list[str], str], dict]
+    name: str,
+    command: Sequence[str],
+    folder: Path,
+    facts_of: Callable[[list[str], str], dict],
+    pythons_of: Callable[[list[str]], list[dict]],
 ) -> list[Finding]:
-    """Findings about machine `name` and the command there. facts_of(modules, python) asks the machine.
-    Raises what that raises."""
+    """Findings about machine `name` and the command there. facts_of(modules, python) asks the machine;
+    pythons_of(modules) asks all its Pythons, and is called only if a module is missing. Raises what these
+    raise."""
     python, script = _script(command)
     if script and not os.path.isabs(script) and not (folder / script).is_file():
         return [Finding("fail", "script", f"There is no file {script} in {folder}.", "Check the path.")]
@@ -44,7 +51,15 @@ def examine(
             ):
                 wanted[item.top] = (item.kind, each, item.line)
     facts = facts_of(sorted({"torch", *wanted}), python)
-    return [*_python(name, facts), *_imports(name, facts, wanted, folder), *_machine(name, facts, read)]
+    told = facts.get("interpreter") or {}
+    missing = {module: wanted[module] for module in told.get("lacks") or () if module in wanted}
+    needed = [module for module, (kind, each, _) in missing.items() if _level(kind, each) == "fail"]
+    other = _better(told, pythons_of([*missing, "pip"]), needed or list(missing)) if missing else None
+    return [
+        *_python(name, facts),
+        *_imports(name, told, missing, folder, other),
+        *_machine(name, facts, read),
+    ]
 
 
 def _script(command: Sequence[str]) -> tuple[str, str]:
@@ -56,7 +71,9 @@ def _script(command: Sequence[str]) -> tuple[str, str]:
         return "", words[0]
     if os.path.basename(words[0]).startswith("python"):
         named = words[0] if words[0] not in ("python", "python3") else ""
-        return named, next((word for word in words[1:2] if word.endswith(".py")), "")
+        launched = len(words) > 3 and words[1] == "-m" and words[2] in LAUNCHER_MODULES
+        rest = words[3:] if launched else words[1:2]
+        return named, next((word for word in rest if word.endswith(".py")), "")
     return "", ""
 
 
@@ -73,36 +90,63 @@ def _python(name: str, facts: dict) -> Iterator[Finding]:
     yield Finding("ok", "python", f"Python {told.get('version')} at {told.get('executable')} on {name}.")
 
 
-def _imports(name: str, facts: dict, wanted: dict, folder: Path) -> Iterator[Finding]:
-    told = facts.get("interpreter") or {}
-    for module in told.get("lacks") or ():
-        kind, read, line = wanted.get(module, ("", None, 0))
-        if read is None:
-            continue
-        where = os.path.relpath(read.path, folder)
-        level = "fail" if kind == "always" and not (read.installs or read.changes_path) else "note"
+def _level(kind: str, read: source.Source) -> str:
+    """How bad it is if a module of this import is missing."""
+    return "fail" if kind == "always" and not (read.installs or read.changes_path) else "note"
+
+
+def _better(told: dict, pythons: Sequence[dict], needed: Sequence[str]) -> dict | None:
+    """The Python that lacks fewer of the modules than the interpreter of the script; else the environment
+    that the hint would otherwise make, if it exists."""
+    others = [each for each in pythons if each["python"] != told.get("executable")]
+    lacks = [sum(module in needed for module in each["lacks"]) for each in others]
+    if lacks and min(lacks) < len(needed):
+        return others[lacks.index(min(lacks))]
+    return next((each for each in others if told.get("managed") and each["typed"] == NEW), None)
+
+
+def _imports(
+    name: str,
+    told: dict,
+    missing: dict[str, tuple[str, source.Source, int]],
+    folder: Path,
+    other: dict | None,
+) -> Iterator[Finding]:
+    for module, (kind, read, line) in missing.items():
         yield Finding(
-            level,
+            _level(kind, read),
             "import",
             f"{module} is not installed for {told.get('executable')} on {name}.",
-            _install(name, told, BY_NAME.get(module, module)),
-            where,
+            _hint(name, told, module, other),
+            os.path.relpath(read.path, folder),
             line,
         )
 
 
-def _install(name: str, told: dict, package: str) -> str:
+def _hint(name: str, told: dict, module: str, other: dict | None) -> str:
+    package = BY_NAME.get(module, module)
+    if other and module not in other["lacks"]:
+        return f"Use --python {other['typed']}: this Python has {module}."
+    if other and not other["managed"]:
+        return _install_into(name, other, package)
     python = told.get("executable")
     if told.get("managed"):
         return (
             "pip cannot install packages for this Python. Make an environment there: "
             f"stoker ssh {name} {python} -m venv env   then: stoker ssh {name} env/bin/pip install {package}"
-            "   and use --python ~/env"
+            f"   and use --python {NEW}"
         )
     return (
         f"stoker ssh {name} {python} -m pip install {package}   "
         f"or choose another Python: stoker machine check {name}"
     )
+
+
+def _install_into(name: str, other: dict, package: str) -> str:
+    """How to install a package for another Python. An environment of uv has no pip."""
+    pip = f"stoker ssh {name} {other['python']} -m "
+    first = f"{pip}ensurepip   then: " if "pip" in other["lacks"] else ""
+    return f"{first}{pip}pip install {package}   and use --python {other['typed']}"
 
 
 def _machine(name: str, facts: dict, read: Sequence[source.Source]) -> Iterator[Finding]:

@@ -20,26 +20,12 @@ from stoker.plane.targets import Target
 LARGEST = 5
 LOOK_S = 180.0  # for all interpreters of a machine: each is started once
 IMPORTS_S = 60.0
-FIND_SPEC = """
-import importlib.util, json, os, sys, sysconfig
-sys.path[:] = [each for each in sys.path if each]
-def lacks(name):
-    try:
-        return importlib.util.find_spec(name) is None
-    except Exception:
-        return True
-told = {"executable": sys.executable, "version": "%d.%d.%d" % sys.version_info[:3]}
-told["lacks"] = [name for name in sys.argv[1:] if lacks(name)]
-# PEP 668: pip refuses to install there
-marker = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
-told["managed"] = sys.prefix == sys.base_prefix and os.path.exists(marker)
-print(json.dumps(told))
-"""
 
 
 def facts(target: Target, look: bool = False, modules: Sequence[str] | None = None, python: str = "") -> dict:
     """Facts about a machine. look: adds `pythons`, all interpreters found there. modules: adds
-    `interpreter`, which runs scripts, and which of these modules it `lacks`. Raises StokerError."""
+    `interpreter`, which runs scripts, and which of these modules each interpreter `lacks`. Raises
+    StokerError."""
     capacity, room = target.capacity(max_age_s=2.0), target.room(ask=True)
     told = {
         **dataclasses.asdict(capacity),
@@ -48,11 +34,14 @@ def facts(target: Target, look: bool = False, modules: Sequence[str] | None = No
         "chosen_python": target.config.python,
     }
     if look:
-        told["pythons"] = target.backend.ask(Path(pythons.__file__).read_text("utf-8"), timeout_s=LOOK_S)
+        program = Path(pythons.__file__).read_text("utf-8")
+        told["pythons"] = target.backend.ask(program, *(modules or ()), timeout_s=LOOK_S)
     if modules is not None:
         wanted = python or target.config.python or "python3"
         try:
-            told["interpreter"] = target.backend.ask(FIND_SPEC, *modules, python=wanted, timeout_s=IMPORTS_S)
+            told["interpreter"] = target.backend.ask(
+                pythons.SHOW, *modules, python=wanted, timeout_s=IMPORTS_S
+            )
         except StokerError as e:
             if getattr(e, "retry", False):
                 raise

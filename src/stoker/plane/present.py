@@ -244,10 +244,11 @@ def next_step(run: Run, ref: str) -> str:
     exception = run.evidence.get("exception")
     missing = isinstance(exception, dict) and exception.get("type") == "ModuleNotFoundError"
     if run.reason == "nonzero_exit" and missing:
+        command = shlex.join(run.spec.command)
         return (
-            f"stoker doctor -- {shlex.join(run.spec.command)}"
+            f"stoker doctor -- {command}"
             if run.target == "local"
-            else f"{check}   lists the Pythons there; to choose a Python: stoker run --python PATH"
+            else f"stoker doctor --on {shlex.quote(run.target)} -- {command}"
         )
     if run.reason == "start_failed" and run.target != "local" and not run.evidence.get("hint"):
         return check

@@ -460,7 +460,7 @@ def choose_python(command: tuple[str, ...], o: Mapping[str, Any], env: dict[str,
             output.say(f"using python of {output.shown(name)} (to change: --python)")
         env.update(found)
         return command
-    interpreter = _interpreter(o["python"], env)
+    interpreter = launch.near_python(o["python"], command, env)
     own = environment.of_interpreter(interpreter)
     if own is not None:
         env.update(environment.active(own, env))
@@ -477,24 +477,6 @@ def _with_python(command: tuple[str, ...], python: str, target: str) -> tuple[st
     raise InvalidSpec(
         f"--python needs a Python script, but {output.shown(first)} is not a Python script.",
         hint="stoker run --python .venv train.py",
-    )
-
-
-def _interpreter(asked: str, env: Mapping[str, str]) -> Path:
-    """An interpreter, by its path, the folder of its environment, its name on PATH, or its version."""
-    import shutil
-
-    place = Path(os.path.abspath(os.path.expanduser(asked)))
-    if (place / "bin" / "python").exists():
-        return place / "bin" / "python"
-    if place.is_file() and os.access(place, os.X_OK):
-        return place
-    for name in (asked, f"python{asked}"):
-        if "/" not in name and (found := shutil.which(name, path=env.get("PATH"))):
-            return Path(found)
-    raise InvalidSpec(
-        f"There is no Python '{output.shown(asked)}'.",
-        hint="stoker run --python .venv train.py   or   --python 3.12",
     )
 
 

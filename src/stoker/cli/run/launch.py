@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
 import stoker
+from stoker.base.config import interpreter_in
 from stoker.base.errors import InvalidSpec
 from stoker.cli import output
 
@@ -66,7 +70,39 @@ def far_python(o: Mapping[str, Any]) -> str:
             f"With --on, --python takes a path on {output.shown(o['target'])} that begins with / or ~/.",
             hint=f"List the Pythons of the machine: stoker machine check {output.shown(o['target'])}",
         )
-    folder, name = os.path.split(python.rstrip("/"))
-    if name.startswith(("python", "pypy")) or os.path.basename(folder) == "bin":
-        return python
-    return os.path.join(folder, name, "bin", "python")
+    return interpreter_in(python)
+
+
+def near_python(asked: str, command: Sequence[str], env: Mapping[str, str]) -> Path:
+    """The interpreter for --python on this machine: a path, the folder of an environment, a name on PATH, or
+    a version. Raises InvalidSpec, naming the versions of this machine."""
+    from stoker.doctor import versions
+
+    place = Path(os.path.abspath(os.path.expanduser(asked)))
+    if (place / "bin" / "python").exists():
+        return place / "bin" / "python"
+    if place.is_file() and os.access(place, os.X_OK):
+        return place
+    found = versions.here(env)
+    for name in (asked, f"python{asked}") if "/" not in asked else ():
+        chosen = found.get(name) or shutil.which(name, path=env.get("PATH"))
+        if chosen:
+            return Path(chosen)
+    hint = _pythons(asked, command, found, env)
+    raise InvalidSpec(f"There is no Python '{output.shown(asked)}'.", hint=hint)
+
+
+def _pythons(asked: str, command: Sequence[str], found: Mapping[str, Path], env: Mapping[str, str]) -> str:
+    """Which versions --python accepts here, and how to get the one that was asked for."""
+    from stoker.doctor import versions
+
+    context = click.get_current_context(silent=True)
+    typed = f"{context.command_path if context else 'stoker run'} --python"
+    told = (
+        f"Python versions here: {', '.join(found)}. "
+        f"Use one: {typed} {list(found)[-1]} {output.command_line(command)}"
+        if found
+        else "--python takes a version, the path of a Python, or the folder of an environment."
+    )
+    install = versions.how_to_get(asked, env)
+    return f"{told}   or install another version: {install}" if install else told

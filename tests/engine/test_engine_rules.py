@@ -121,7 +121,7 @@ def test_a_finished_run_is_trained_longer_when_asked(made):
     one.end()
     script(one.folder, usual(epochs=5))
     text = one.good(STOKER_EXTEND="1")
-    assert "the run continues from epoch 3 to 5" in text
+    assert "the run continues after epoch 3, up to epoch 5" in text
     assert straight in text
 
 

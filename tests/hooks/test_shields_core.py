@@ -329,7 +329,7 @@ def test_another_module_is_noticed(tmp_path: Path) -> None:
         nets[1 if ghost else 0](torch.ones(2))
         see(1)
     """)
-    assert one == "[1]" and "a different module or optimizer (recorded: number 0; now: number 1" in two
+    assert one == "[1]" and "a different module or optimizer (recorded: object number 0; now: object number 1" in two
 
 
 def test_a_value_that_cannot_be_followed_refuses(tmp_path: Path) -> None:

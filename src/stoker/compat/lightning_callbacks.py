@@ -102,7 +102,7 @@ class _Watches(Callback):
                     f"{type(self).__name__} watches {self.monitor!r}, which is not logged. Logged values: "
                     f"{logged}."
                 ),
-                hint=f"self.log({self.monitor!r}, value) in validation_step",
+                hint=f"In validation_step, add: self.log({self.monitor!r}, value)",
             )
         return float(trainer.callback_metrics[self.monitor])
 

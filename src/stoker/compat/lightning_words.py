@@ -72,8 +72,8 @@ WITHOUT_EFFECT = {
 }
 # would change the training and is not followed: refused, unless its value asks for nothing
 NOT_FOLLOWED = {
-    "min_epochs": "Stoker supports no minimum; early stopping may end the training earlier",
-    "min_steps": "Stoker supports no minimum; early stopping may end the training earlier",
+    "min_epochs": "Stoker supports no minimum; early stopping may end the training before min_epochs",
+    "min_steps": "Stoker supports no minimum; early stopping may end the training before min_steps",
     "resume_from_checkpoint": "Stoker resumes by itself and reads only its own checkpoints",
     "plugins": "Stoker does not use plugins",
     "reload_dataloaders_every_n_epochs": "Stoker creates the loaders only once",

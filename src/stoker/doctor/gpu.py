@@ -179,7 +179,7 @@ def torch_findings(torch: dict | None, seen: Gpus) -> Iterator[Finding]:
                 f"torch {torch['version']} is built for {build}, but driver {seen.driver} supports "
                 f"{_up_to(seen)}."
             ),
-            "Install a build of torch for the CUDA version of the driver, or a newer driver.",
+            "Install a build of torch for the CUDA version of the driver, or install a newer driver.",
         )
     else:
         yield Finding("ok", "torch", f"torch {torch['version']}, {build}.")

@@ -68,8 +68,8 @@ _TERMINAL = frozenset(
 )
 _RANK_NAME = re.compile(r"(local_?|self\.)*_?(local_?rank|rank|gpu(_?id)?)", re.IGNORECASE)
 _ASK_FIRST = (
-    'Use device = "cuda" if torch.cuda.is_available() else "cpu", or an option of the script such as '
-    '--device cpu.'
+    'Let the script choose the device: `device = "cuda" if torch.cuda.is_available() else "cpu"`. Or use an '
+    'option of the script, such as --device cpu.'
 )
 _NCCL = 'init_process_group("nccl")'
 _IN_DOUBT = re.compile(  # in scripts that look for a GPU themselves, or have another kind of device
@@ -192,10 +192,13 @@ def _cuda_uses(reader: Reader) -> Iterator[tuple[int, str, tuple[str, ...]]]:
 
 def _cuda_hint(line: int, nccl: bool, sure: bool) -> str:
     if nccl:
-        return f'In line {line}, write the backend as "nccl" if torch.cuda.is_available() else "gloo".'
+        return (
+            f'In line {line}, replace "nccl" by this expression: '
+            '"nccl" if torch.cuda.is_available() else "gloo"'
+        )
     if sure:
         return (
-            f"In line {line}, write .to(device), and before that line: "
+            f"In line {line}, write .to(device). Before that line, add: "
             'device = "cuda" if torch.cuda.is_available() else "cpu"'
         )
     return _ASK_FIRST
@@ -236,7 +239,7 @@ def _cuda_call(call: Call) -> str:
     ):
         return _NCCL
     if call.name.endswith("device_count") and call.inside.endswith(("spawn", "nprocs", "world_size")):
-        return f"{call.name}() as the number of processes (0 here, so nothing would be trained)"
+        return f"Starting {call.name}() processes (0 here, so nothing would be trained)"
     if call.method == "to" and len(call.args) == 1 and _RANK_NAME.fullmatch(dotted(call.args[0])):
         return f".to({dotted(call.args[0])})"
     named = (

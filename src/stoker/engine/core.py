@@ -98,8 +98,8 @@ class Core:
             if self.window < self.world.size:
                 raise StateError(
                     (
-                        f"The run started with {self.window} micro-batches per step; "
-                        f"{self.world.size} ranks are too many."
+                        f"The run started with {self.window} micro-batches per step, and each "
+                        f"rank needs at least one of them; {self.world.size} ranks are too many."
                     ),
                     hint=f"Use at most {self.window} ranks.",
                 )
@@ -197,7 +197,7 @@ class Core:
             f"{group['lr']:.3g}" for optimizer in self.objects.optimizers for group in optimizer.param_groups
         )
         say(
-            f"the run continues from epoch {before} to {loop.total}. Learning rate now: {rates}; "
+            f"the run continues after epoch {before}, up to epoch {loop.total}. Learning rate now: {rates}; "
             "schedules continue unchanged"
         )
         return True
@@ -579,9 +579,10 @@ class Core:
                         f"{name} ({now['dataset']}) has different samples than at the start of the run: "
                         "the split is random."
                     ),
-                    hint="Give random_split a generator=torch.Generator().manual_seed(0), or split after "
-                        "Engine(...); "
-                    "then start with STOKER_FRESH=1.",
+                    hint=(
+                        "Pass `generator=torch.Generator().manual_seed(0)` to random_split, or call "
+                        "random_split after Engine(...). Then start with STOKER_FRESH=1."
+                    ),
                 )
             if changed:
                 told = ", ".join(f"{fact} {then[name].get(fact)} → {now[fact]}" for fact in changed)

@@ -18,7 +18,7 @@ FACTS = {
     "threads": (SAMPLE, "the number of threads"),
     "python": (SAMPLE, "the version of Python"),
     "seed": (STATE, "the seed"),
-    "window": (STATE, "the micro-batches per step"),
+    "window": (STATE, "the number of micro-batches per step"),
     "precision": (STATE, "the precision"),
     "clip": (STATE, "clip"),
 }
@@ -59,7 +59,7 @@ def of_kernels(device: torch.device) -> list[tuple[str, str]]:
         (
             SAMPLE,
             (
-                "the kernels of the GPU may round differently each time; for bit-exact: "
+                "the kernels of the GPU may round differently each time; for bit-exact resumes: "
                 "torch.use_deterministic_algorithms(True)"
             ),
         )

@@ -50,7 +50,8 @@ class Gradients:
             )
         if loss.numel() != 1:
             raise InvalidSpec(f"The loss has shape {tuple(loss.shape)}; a loss must be a scalar.",
-                              hint="Use loss.mean(), or loss.sum() with weight=number of entries.")
+                              hint="Use loss.mean(). Or use loss.sum(), and pass the number of entries as "
+                                   "`weight`.")
         share = micro.share if weight is None else 0.0 if micro.ghost else float(weight)
         self.loss = loss.detach() / weight if weight else loss
         if micro.slots == 1 and weight is None:

@@ -177,15 +177,15 @@ def _states(modules: Modules, optimizers: Optimizers, more: dict[str, object]) -
     for n, model in enumerate(models, 1):
         if not isinstance(model, nn.Module):
             raise InvalidSpec(
-                f"The argument modules contains a {type(model).__name__}, but takes one torch module or a "
-                "list of torch modules."
+                f"The argument `modules` contains a {type(model).__name__}, but takes one torch module or "
+                "a list of torch modules."
             )
         names |= {p: f"module{n}.{name}" for name, p in model.named_parameters()}
         states[f"module{n}"] = ModelState(f"module{n}", model)
     for n, optimizer in enumerate(movers, 1):
         if not isinstance(optimizer, Optimizer):
             raise InvalidSpec(
-                f"The argument optimizers contains a {type(optimizer).__name__}, but takes one torch "
+                f"The argument `optimizers` contains a {type(optimizer).__name__}, but takes one torch "
                 "optimizer or a list of torch optimizers."
             )
         states[f"optimizer{n}"] = OptimizerState(f"optimizer{n}", optimizer, names)

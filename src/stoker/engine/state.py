@@ -236,5 +236,9 @@ def _same_names(what: str, then: dict, now: dict) -> None:
     if list(then) != list(now):
         first = next((a, b) for a, b in zip(then, now, strict=True) if a != b)
         raise StateError(
-            f"{what} has a different order: {first[1]!r}, but in the checkpoint {first[0]!r}.", hint=OTHER
+            (
+                f"{what} has the entries of the checkpoint in a different order: {first[1]!r} is at the "
+                f"place where the checkpoint has {first[0]!r}."
+            ),
+            hint=OTHER,
         )

@@ -73,7 +73,10 @@ class Trainer:
         engine: dict[str, object] | None = None,
     ) -> None:
         if (epochs is None) == (steps is None):
-            raise InvalidSpec("Trainer needs either epochs or steps.", hint="stoker.Trainer(epochs=10)")
+            raise InvalidSpec(
+                "Trainer needs exactly one of the arguments `epochs` and `steps`.",
+                hint="stoker.Trainer(epochs=10)",
+            )
         if not isinstance(eval_every, int) or eval_every < 1:
             raise InvalidSpec(
                 f"Trainer(eval_every={eval_every!r}): the number of epochs between two evaluations must be "

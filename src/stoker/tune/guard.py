@@ -346,7 +346,7 @@ def _unusable(ended: Ended) -> str:
     if facts.get("odd"):
         return str(facts["odd"])
     if facts.get("fault"):
-        return f"an internal error of the guard ({facts['fault']})"
+        return f"an internal error in Stoker's accuracy check ({facts['fault']})"
     if ended.how in ("facts", "ended") or (ended.how == "stopped" and facts):
         return ""
     return ended.why or ended.how

@@ -44,7 +44,11 @@ class Ring:
             own = _map(batch, _copied)
             size = nbytes(own)
             if self.bytes + size > self._limit:
-                self.broken = "" if len(self.batches) >= 2 else "the memory is too small for two batches"
+                self.broken = (
+                    ""
+                    if len(self.batches) >= 2
+                    else "two batches need more memory than Stoker may use for copies"
+                )
                 self._limit = 0
                 return
             self.batches.append(own)

@@ -176,7 +176,7 @@ def as_text(outcome: dict) -> str:
     """The report, as it is printed."""
     lines = [f"stoker: {outcome['verdict']}", *(f"  {line}" for line in outcome["lines"])]
     lines += [f"  warning: {line}" for line in outcome["warnings"]]
-    lines += ["  not checked without a GPU:", *(f"    {line}" for line in outcome["not_checked"])]
+    lines += ["  not checked in this rehearsal:", *(f"    {line}" for line in outcome["not_checked"])]
     return "\n".join(lines) + "\n"
 
 
@@ -385,7 +385,7 @@ def _hints(error: dict) -> list:
     if "invalid device ordinal" in text:
         return ["simulate more GPUs with --rehearse N, or correct the device of the rank"]
     if "No backend type associated with device type cpu" in text:
-        return ["NCCL needs GPU tensors: .to(device) before the collective call"]
+        return ["NCCL needs GPU tensors: call .to(device) before the collective call"]
     if "unrecognized arguments: --local" in text:
         return [
             (

@@ -127,7 +127,7 @@ def _together(found: list, length: int) -> object:
         out = first.new_empty((length, *first.shape[1:]))
         for where, rows in found:
             if rows.dtype != out.dtype or rows.shape[1:] != out.shape[1:]:
-                raise Unfit("parts of the data set return samples of different shapes")
+                raise Unfit("the data sets in the ConcatDataset return samples of different shapes or dtypes")
             out[where] = rows
         return out
     if isinstance(first, dict):
@@ -349,7 +349,7 @@ def _batch_of(value: object, length: int) -> object:
     torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
     if isinstance(value, torch.Tensor):
         if not value.dim() or len(value) != length:
-            raise Unfit("a part of the data set does not have a row for each sample")
+            raise Unfit("the data set, called with several indices, does not return one row for each sample")
         return value
     if numpy is not None and isinstance(value, numpy.ndarray):
         return _batch_of(torch.as_tensor(value), length)

@@ -47,7 +47,7 @@ def fused_obstacle(optimizer: object) -> str:
     if all(group.get("fused") for group in optimizer.param_groups):
         return "the optimizer is already fused"
     if any(group.get("differentiable") or group.get("capturable") for group in optimizer.param_groups):
-        return "the optimizer is differentiable, or captured in a CUDA graph"
+        return "the optimizer has the option differentiable=True or capturable=True"
     if any(each._enabled for each in living("torch.amp.grad_scaler.GradScaler")):
         return "the script already scales its gradients (GradScaler)"
     devices = {"cpu"} if kind is torch.optim.Adagrad else set(_get_fused_kernels_supported_devices())
@@ -55,19 +55,25 @@ def fused_obstacle(optimizer: object) -> str:
         if any(isinstance(each, torch.Tensor) for each in group.values()):
             return "an option of the optimizer, such as the learning rate, is a tensor"
         for p in group["params"]:
-            if (
-                type(p) not in (torch.Tensor, torch.nn.Parameter)
-                or not p.is_floating_point()
-                or p.is_complex()
-            ):
-                return f"a parameter has the type {type(p).__name__} and the dtype {p.dtype}"
-            if p.device.type not in devices or p.layout is not torch.strided:
-                return f"a parameter is on {p.device.type}"
-            if p.grad is not None and p.grad.is_sparse:
-                return "gradients are sparse"
+            why = _parameter_obstacle(p, devices)
+            if why:
+                return why
     if any(isinstance(each, torch.nn.Embedding) and each.sparse for each in living("torch.nn.Embedding")):
         return "gradients are sparse"
     return ""
+
+
+def _parameter_obstacle(p: object, devices: set) -> str:
+    torch = sys.modules["torch"]
+    if type(p) not in (torch.Tensor, torch.nn.Parameter):
+        return f"a parameter has the type {type(p).__name__}"
+    if not p.is_floating_point():
+        return f"a parameter has the dtype {p.dtype}"
+    if p.device.type not in devices:
+        return f"a parameter is on {p.device.type}"
+    if p.layout is not torch.strided:
+        return f"a parameter has the layout {p.layout}"
+    return "gradients are sparse" if p.grad is not None and p.grad.is_sparse else ""
 
 
 def fuse(optimizer: object) -> tuple:

@@ -22,7 +22,7 @@ class Knob:
         """Why it cannot be turned here, or ""."""
         try:
             return (
-                f"the setting failed before: {failed[self.name]}"
+                f"the forward pass already failed with this setting: {failed[self.name]}"
                 if self.name in failed
                 else self._fits(value)
             )

@@ -348,7 +348,7 @@ def sibling(loader: object, **changes: object) -> object:
     global _making
     why = own_methods(loader)
     if why:
-        raise Unfit(f"{type(loader).__name__} has its own {why}")
+        raise Unfit(f"{type(loader).__name__} overrides the method {why}")
     workers = changes.get("workers", loader.num_workers)
     if workers != loader.num_workers:
         why = worker_obstacle(loader, workers)

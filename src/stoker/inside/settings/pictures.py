@@ -196,7 +196,7 @@ class Folder:
             if found is not None:
                 self.made = found
                 return
-        raise ValueError("the transform uses more than one pixel")
+        raise ValueError("the transform computes a pixel from several pixels")
 
     def rows(self, indices: object) -> list:
         """Pictures and numbers."""

@@ -108,8 +108,8 @@ TEMPLATES = (
     "version knows only {known} forms"
 )
 OTHER_MODULE = (
-    "the resumed script calls a different module or optimizer (recorded: number {then}; "
-    "now: number {now}, {type})"
+    "the resumed script calls a different module or optimizer (recorded: object number {then}; "
+    "now: object number {now}, {type})"
 )
 UNDO_TREE = (
     "the script renames {path}, a folder with more than {count} entries; Stoker could not undo this change "
@@ -147,8 +147,8 @@ READS_OPEN = (
     "the script reads {path} while the file is open for writing; exact resume does not support such reads"
 )
 READ_ON = (
-    "a model or loader opened {path} and left the file open; a resume skips this call, so a resume cannot "
-    "continue to read the file"
+    "a call of a model or loader opened {path} and left the file open; a resume skips this call, so a resume "
+    "cannot continue to read the file"
 )
 READ_MUCH = "the script read {path}, and this file is too large for the log of exact resume"
 READ_CHANGED = "{path} changed after the script read this file"
@@ -245,7 +245,7 @@ NOT_BUILT = "a resume cannot create {name} again"
 MAP_REPLACED = "the memory-mapped file {path} was replaced or removed"
 ADDRESS = "{name} is the memory address of {what}; this address differs in each process"
 NOT_MADE = (
-    "a forward pass or a data set creates {name}; a resume skips this call, so a resume cannot create "
+    "a call of a model or a data set creates {name}; a resume skips this call, so a resume cannot create "
     "{name} again"
 )
 SAME_SCRIPT = (
@@ -257,7 +257,8 @@ SAME_MODULE = (
     "otherwise the run restarts from scratch"
 )
 NOT_IMPORTED = (
-    "a model or loader loaded {path}; a resume skips this call, and a resume cannot import this file by name"
+    "a call of a model or loader loaded {path}; a resume skips this call, and a resume cannot import this "
+    "file by name"
 )
 IMPORTED_NOW = "the resumed script imported {path}, which was not imported when the image was taken"
 SAME_INPUT = (

@@ -130,12 +130,12 @@ except stoker.base.errors.StateError as e:
     text = live(first + again)
     assert len({line for line in text.splitlines() if line.startswith("END")}) == 1
     assert text.count("END") == 4
-    assert "starts from first: 2 tensors loaded; not loaded: 2.weight (shape (2, 8), here (3, 8)), 2.bias (shape (2,), here (3,))" in text
+    assert "starts from first: 2 tensors loaded; not loaded: 2.weight (shape (2, 8) in the file, (3, 8) in the model), 2.bias (shape (2,) in the file, (3,) in the model)" in text
     assert "nowhere.safetensors cannot be read" in text
 
 
 REFUSED = {
-    "needs either epochs or steps": "stoker.Trainer('run')",
+    "needs exactly one of the arguments `epochs` and `steps`": "stoker.Trainer('run')",
     "the number of epochs between two evaluations": "stoker.Trainer('run', epochs=1, eval_every=0)",
     "The callback int has none of the methods": "stoker.Trainer('run', epochs=1, callbacks=[3])",
     "Engine has no argument 'nun'": "stoker.Trainer('run', epochs=1, engine={'nun': 'skip'})",

@@ -53,7 +53,7 @@ def test_what_is_kept_is_used_shown_and_forgotten(ground: Ground):
     assert "2 workers, bf16" in ground.stoker("tune", "--show", sys.executable, "train.py").out
     done = ground.stoker("run", "--", sys.executable, "train.py")
     assert json.loads(done.out) == SETTINGS
-    assert "with 2 workers, bf16: stoker tune measured 2.00x as fast" in done.err
+    assert "using the settings of stoker tune: 2 workers, bf16 (measured 2.00x as fast" in done.err
     assert ground.stoker("run", "--no-settings", "--", sys.executable, "train.py").out == "none\n"
     assert ground.stoker("run", "--no-hooks", "--", sys.executable, "train.py").out == "none\n"
     script.write_text(script.read_text() + "\n")  # class C lapses with the code

@@ -173,7 +173,7 @@ def test_a_way_back_that_costs_much_is_said_before_it_is_gone(ground: Ground, py
     ground.wait_state(run["id"], timeout_s=60)
     foretold, text = ground.show(run["id"])["resume"], ground.stoker("show", run["id"]).ok().out
     assert foretold["image"]["back_s"] > 1 and foretold["dear"], foretold
-    assert all(each in text for each in ("to resume", foretold["way_back"], foretold["dear"], "% cost")), text
+    assert all(each in text for each in ("to resume", foretold["way_back"], foretold["dear"], "% overhead")), text
     with ground.start_stoker("start", "-a", run["id"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as started:
         assert foretold["dear"] in started.stderr.readline()
         on_its_way = re.compile(r"(?<!resuming, )(?<!Resuming: )[rR]esuming: step [\d,]+ of 500")

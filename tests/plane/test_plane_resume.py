@@ -23,10 +23,10 @@ def test_a_run_that_is_recorded():
     assert resume.steps_before(back, 2) == 1478 and resume.steps_before(back, 3) == resume.steps_before(None, 2) == 0
     assert resume.sentence({"state": "recording"}, 1040, live=False) == "not resumable: no image was taken"
     told = resume.sentence({"state": "resumable", "image": IMAGE}, 1040)
-    assert told == f"image taken, not yet checked; 40s ago at step 12,310 (every 60 s, 0.4 % cost, 2.0 MB); {resume.NOT_TRIED}"
+    assert told == f"image taken, not yet checked; 40s ago at step 12,310 (every 60 s, 0.4 % overhead, 2.0 MB); {resume.NOT_TRIED}"
     by_steps = {**IMAGE, "every_s": None, "every_steps": 1500}
     told = resume.sentence({"state": "resumable", "image": by_steps}, 1040)
-    assert told == f"image taken, not yet checked; 40s ago at step 12,310 (every 1,500 steps, 0.4 % cost, 2.0 MB); {resume.NOT_TRIED}"
+    assert told == f"image taken, not yet checked; 40s ago at step 12,310 (every 1,500 steps, 0.4 % overhead, 2.0 MB); {resume.NOT_TRIED}"
 
 
 def test_a_run_that_is_not():
@@ -80,7 +80,7 @@ def test_a_run_that_began_anew():
     lost = {"lives": lives, "not_given_back": {"attempt": 2, "files": ["a (Permission denied)"]}}
     assert resume.began_anew(lost).endswith("at the end of attempt 1. Not restored: a (Permission denied); the content of these files is in resume/aside/2")
     third = {"lives": [lives[0], {"attempt": 3, "from": 0, "out_bytes": 0}], "given_back": [{"attempt": 2, "aside": 2}]}
-    assert resume.began_anew(third).endswith("The attempt found the files as they were before attempt 2 restored files of an image")
+    assert resume.began_anew(third).endswith("The attempt found the files as they were just before attempt 2 replaced them with files of an image")
     assert resume.began_anew({"lives": [*lives, {"attempt": 3, "from": 0}], "resumed": {"attempt": 2, "step": 5}})
 
 
@@ -92,7 +92,7 @@ def test_a_run_that_was_cut_short_on_its_way_back():
     lost = {**returned, "not_given_back": {"attempt": 2, "files": ["a (Permission denied)"]}}
     assert "Not restored: a (Permission denied); the content of these files is in resume/aside/2" in resume.given_back(lost, False, 2, "t")
     told = resume.given_back({}, True, 2, "t")
-    assert "your folder has the older files of an image" in told and "to restore the newer files: stoker start t or stoker rm t" in told
+    assert "your folder now has the older files of an image" in told and "to get these files back: stoker start t or stoker rm t" in told
 
 
 def audit(step: int, verdict: str = "bit-exact", why: str = "", spare: bool = True) -> dict:
@@ -110,7 +110,7 @@ def test_a_run_that_was_audited():
     assert resume.audits({**state, "audited": [], "not_audited": "a GPU"}) == "not audited: a GPU"
     assert resume.audits({**state, "audited": [audit(4100)]}) == "audited at step 4,100: bit-exact"
     two = {**state, "audited": [audit(4100), audit(8020)]}
-    assert resume.sentence(two, 1040) == ("resumable (checked); image 40s ago at step 12,310 (every 60 s, 0.4 % cost, 2.0 MB); "
+    assert resume.sentence(two, 1040) == ("resumable (checked); image 40s ago at step 12,310 (every 60 s, 0.4 % overhead, 2.0 MB); "
                                           "audited at steps 4,100 and 8,020: bit-exact; the 4,290 steps after the last audit are not checked yet")
     assert resume.word(two) == "resumable" and resume.checked(two)
     many = [audit(step) for step in (1, 2, 3, 4, 5)]
@@ -145,7 +145,7 @@ def test_a_log_over_the_lives():
 
 
 def test_hooks_that_could_not_come_in():
-    assert resume.hooked([], ["/usr/bin/python3", "-I", "a.py"])["why"].startswith("python -I starts isolated")
+    assert resume.hooked([], ["/usr/bin/python3", "-I", "a.py"])["why"].startswith("python -I starts in isolated mode")
     assert resume.hooked([], ["/bin/ls"])["why"] is None
     assert "PYTHONPATH" in resume.hooked([], ["python3.9", "a.py"])["why"]
     lines = [{"pid": 5, "role": "script"}, {"pid": 5, "torch": "2.13.0"}, {"pid": 6, "role": "worker"}]
@@ -174,5 +174,5 @@ def test_a_way_back_that_is_dear_says_so():
         return resume.dear({"state": "resumable", "image": {**IMAGE, "back_s": back_s, "trained_s": trained_s}})
 
     assert told(59.0, 600.0) is None and told(0.9, 2.0) is None
-    assert told(204.0, 600.0) == ("the resume takes 34 % of the training time that the resume saves (10m). If the script writes checkpoints, a new run from the last checkpoint could be faster")
+    assert told(204.0, 600.0) == ("the resume takes 3m 24s, which is 34 % of the 10m of training that the resume saves. If the script writes checkpoints, a new run from the last checkpoint could be faster")
     assert told(700.0, 600.0) == "a new run (stoker run) reaches this step sooner than a resume: until this step, the run trained for only 10m"

@@ -38,7 +38,7 @@ def test_what_is_kept_is_put_in_and_said(script):
     keep.put(home(), script, SETTINGS, gain={"value": 0.5, "low": 0.4, "high": 0.6}, arguments=["--epochs", "3"])
     settings, told = applied(script, sys.executable, "train.py", "--epochs", "3")
     assert settings == SETTINGS
-    assert len(told) == 1 and told[0].startswith("with 2 workers, 1 thread: stoker tune measured 2.00x as fast [1.67 to 2.50] 0s ago")
+    assert len(told) == 1 and told[0].startswith("using the settings of stoker tune: 2 workers, 1 thread (measured 2.00x as fast [1.67 to 2.50] 0s ago")
     assert "for other arguments" in applied(script, sys.executable, "train.py", "--epochs", "4")[1][0]
 
 

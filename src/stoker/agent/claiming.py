@@ -210,7 +210,7 @@ def exec_holder(att: Attempt, gpus: str, tell: int) -> None:
     """In the detached grandchild: say who we are, let go of the caller,
     begin afresh with an environment of our own."""
     if not write_once(att.path(AGENT), agent_record(att, holder=who(os.getpid())), sync=False):
-        raise Problem("state", "the attempt already has a holder")
+        raise Problem("state", "another agent already supervises the attempt")
     keep_compiled()
     mask = os.umask(0o022)
     env = {k: v for k, v in os.environ.items() if k in KEPT_ENV or k.startswith("LC_")}

@@ -85,7 +85,8 @@ HINTS = (  # text in the last words -> what it certainly means
     ),
     (
         "param 'initial_lr' is not specified in param_groups[0]",
-        "A scheduler was resumed without the optimizer's state: restore the optimizer first.",
+        "The scheduler resumes, but the optimizer has no saved state. Load the optimizer's state before you "
+        "create the scheduler.",
     ),
     (
         "Expected more than 1 value per channel when training",

@@ -112,9 +112,9 @@ def mind_files(att: Attempt) -> None:
     if files_stand_back(att):
         raise Problem(
             "state",
-            "a resume was interrupted, so the working folder has older files. The newer files are in "
-            "%s/undo, and could not be restored. To try again, start the run again. To give up the newer "
-            "files, remove %s/%s"
+            "a resume was interrupted, so the working folder has the older files of an image. The files that "
+            "the resume replaced are in %s/undo; Stoker could not put these files back. To try again, start "
+            "the run again. To give up the replaced files, remove %s/%s"
             % (resume, resume, PUT_BACK),
         )
     for n in attempt_numbers(att.run_dir):

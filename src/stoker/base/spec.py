@@ -145,7 +145,9 @@ class Spec:
                 raise InvalidSpec(f"{name} must be {words}.", hint=hint or None, fields=[name])
         if self.gpu_ids and len(self.gpu_ids) != self.gpus:
             raise InvalidSpec(
-                "gpus must equal the number of gpu_ids.", hint="--gpus id:0,1", fields=["gpus", "gpu_ids"]
+                "`gpus` must equal the number of GPUs in `gpu_ids`.",
+                hint="--gpus id:0,1",
+                fields=["gpus", "gpu_ids"],
             )
         _check_inheritance(self.inherit)
         check_name(self.name)

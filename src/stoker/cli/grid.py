@@ -67,7 +67,7 @@ def parse(text: str) -> Param:
     if count is None:
         return made
     if not 2 <= int(count) <= RUNS_MAX:
-        raise InvalidSpec(f"--param {name}: a range has 2 to {RUNS_MAX} values.", hint=_EXAMPLES)
+        raise InvalidSpec(f"--param {name}: a range must have 2 to {RUNS_MAX} values.", hint=_EXAMPLES)
     places = (i / (int(count) - 1) for i in range(int(count)))
     return Param(name=name, values=tuple(dict.fromkeys(_between(made, place) for place in places)))
 

@@ -154,8 +154,9 @@ def _policy(name: str, config: TargetConfig) -> str:
         "its last run" if config.disk_survives else "the files of its last run are copied to this machine"
     )
     return (
-        f"{name} is switched off {after} {drained}, at the latest {format_duration(config.off_latest_s)} "
-        f"after its last run. The command that switches it off: {output.shown(config.off)}"
+        f"{name} will be switched off {after} {drained}, at the latest "
+        f"{format_duration(config.off_latest_s)} after its last run. The command that switches it off: "
+        f"{output.shown(config.off)}"
     )
 
 
@@ -366,8 +367,8 @@ def rm(name: str, yes: bool, as_json: bool) -> int:
         plane().machine_withdraw(name)
     except TargetError as e:
         output.say(
-            f"{output.shown(name)} does not answer, so its --off command stays active on the machine: "
-            f"{output.shown(e.message)}"
+            f"{output.shown(name)} does not answer, so its --off command stays active on the machine. "
+            f"Reason: {output.shown(e.message)}"
         )
     machines.remove(home(), name)
     if as_json:

@@ -228,31 +228,31 @@ class _Bench:
         notes += [] if self._own is not None else _said(recorded)
         wrong = [t for t in trials if t["different"] and (t["grade"] or self._own is not None)]
         if wrong:
-            return self._report(f"{way}: the result was NOT equal after {len(wrong)} of {len(trials)} kills",
+            return self._report(f"{way}: the result was NOT equal in {len(wrong)} of {len(trials)} trials",
                                 notes, 1, trials)
         if len(same) < len(trials):
             return self._report(
-                f"exact resume did not work after {len(trials) - len(same)} of {len(trials)} kills: the "
-                "script restarted from scratch. Its old files were still there, and the results differ",
+                f"exact resume did not work in {len(trials) - len(same)} of {len(trials)} trials: the "
+                "script restarted from scratch. The files from before the kill were still there, and the "
+                "results differ",
                 notes,
                 1,
                 trials,
             )
         if self._own is None and not came_back:
             return self._report(
-                f"exact resume did not work: after each of {len(trials)} kills the script restarted from "
-                "scratch "
-                "(the results are equal)",
+                f"exact resume did not work: in each of {len(trials)} trials, the script restarted from "
+                "scratch after the kill (the results are equal)",
                 notes,
                 1,
                 trials,
             )
         from_image = (
-            f"; after {len(came_back)} kills the run resumed from an image, after the other kills it "
+            f"; in {len(came_back)} of these trials the run resumed from an image, in the others the run "
             "restarted from scratch"
         )
         from_image = from_image if len(came_back) < len(trials) else ""
-        return self._report(f"{way}: bit-exact (verified after {len(same)} of {len(trials)} kills, in "
+        return self._report(f"{way}: bit-exact (verified in {len(same)} of {len(trials)} trials, over "
                             f"{steps}{from_image if self._own is None else ''})", notes, 0, trials)
 
     def _report(self, verdict: str, notes: list[str], code: int, trials: list[dict]) -> dict:

@@ -263,7 +263,7 @@ class SshHost(Host):
                 raise _cut(self.name) from e
             except parcel.Changed as e:
                 raise TargetError(
-                    f"{e} has changed since the run began, or since Stoker listed its files.",
+                    f"{e} has changed since the run began, or since Stoker listed the files to send.",
                     hint="Start a new run with --new when no program changes this folder.",
                     retry=False,
                 ) from e

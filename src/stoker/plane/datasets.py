@@ -50,7 +50,7 @@ def check(spec: Spec, here: bool) -> None:
     for name in spec.data_rw:
         if name not in spec.data:
             raise InvalidSpec(
-                f"data_rw contains '{name}', but the parameter data does not contain this name.",
+                f"`data_rw` names '{name}', but `data` has no entry '{name}'.",
                 fields=["data_rw"],
             )
 

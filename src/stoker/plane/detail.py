@@ -150,7 +150,7 @@ def refuse_edited(run: Run, target: Target | None, typed: str) -> None:
         raise StateError(
             f"{paths[0]}{more} was edited after the image at step {step:,}; {run.name} can resume only with "
             "the unedited files.",
-            hint=f"Restore the files, or restart from scratch: stoker start --edited {typed}",
+            hint=f"Undo the edits, or restart from scratch: stoker start --edited {typed}",
         )
 
 

@@ -159,7 +159,7 @@ class Log:
             if len(pieces) < limit and not whole(stream):
                 raise TargetError(
                     "The connection was cut while the log was read.",
-                    hint="Try again; the run continues.",
+                    hint="The run is not affected. Try again.",
                     retry=True,
                 )
         return bytes(pieces)

@@ -209,7 +209,7 @@ def sentence(run: Run, waits_for: str | None = None, silence: Silence | None = N
             "here. They may still be running."
         )
     if run.evidence.get("retrying"):  # the last one: it ends in a command
-        told += f" The last try failed; Stoker retries: {run.evidence['retrying']}"
+        told += f" Stoker retries, because the last try failed: {run.evidence['retrying']}"
     return told
 
 

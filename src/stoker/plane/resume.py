@@ -24,7 +24,7 @@ DEAR = 0.1  # of the training that coming back saves: what costs more is said
 
 
 def sentence(state: dict | None, now: float, *, live: bool = True) -> str | None:
-    """"resumable (checked); image 40 s ago at step 12,310 (every 60 s, 0.4 % cost);
+    """"resumable (checked); image 40 s ago at step 12,310 (every 60 s, 0.4 % overhead);
     audited at step 4,100: bit-exact", or without an audit
     "image taken, not yet checked; 40 s ago at ...", or why not; None for a run that is not recorded."""
     if not state:
@@ -49,7 +49,7 @@ def sentence(state: dict | None, now: float, *, live: bool = True) -> str | None
     if image.get("every_steps") and not reason:
         about.append(f"every {image['every_steps']:,} steps")
     if image.get("cost") is not None:
-        about.append(f"{100 * image['cost']:.2g} % cost")
+        about.append(f"{100 * image['cost']:.2g} % overhead")
     if image.get("bytes"):
         about.append(format_size(image["bytes"]))
     told += f" ({', '.join(about)})" if about else ""
@@ -152,9 +152,9 @@ def dear(state: dict | None) -> str | None:
             f"{format_duration(trained_s)}"
         )
     return (
-        f"the resume takes {100 * back_s / trained_s:.0f} % of the training time that the resume saves "
-        f"({format_duration(trained_s)}). If the script writes checkpoints, a new run from the last "
-        "checkpoint could be faster"
+        f"the resume takes {format_duration(back_s)}, which is {100 * back_s / trained_s:.0f} % of the "
+        f"{format_duration(trained_s)} of training that the resume saves. If the script writes checkpoints, "
+        "a new run from the last checkpoint could be faster"
     )
 
 
@@ -206,7 +206,7 @@ def began_anew(state: dict | None) -> str | None:
     told = f"attempt {last['attempt']} restarted from scratch: {why}. "
     told += "The attempt found the files as they were "
     told += (
-        f"before attempt {before} restored files of an image"
+        f"just before attempt {before} replaced them with files of an image"
         if before in returned
         else f"at the end of attempt {before}"
     )
@@ -225,9 +225,9 @@ def given_back(state: dict | None, put_back: bool, attempt: int, ref: str) -> st
     put_back: whether the file of this name says that they are not restored."""
     if put_back:
         return (
-            f"attempt {attempt} ended while it was resuming: your folder has the older files of an image. "
-            f"The newer files are in resume/undo; to restore the newer files: stoker start {ref} or stoker "
-            f"rm {ref}"
+            f"attempt {attempt} ended while it was resuming: your folder now has the older files of an "
+            "image. The files that the resume replaced are in resume/undo; to get these files back: "
+            f"stoker start {ref} or stoker rm {ref}"
         )
     known = (state or {}).get("given_back") or ()
     of = next((each for each in known if each.get("attempt") == attempt), None)
@@ -235,7 +235,7 @@ def given_back(state: dict | None, put_back: bool, attempt: int, ref: str) -> st
         return None
     told = (
         f"attempt {attempt} ended while it was resuming. Stoker undid the attempt's changes to files. "
-        f"If files were replaced, the replaced files are in resume/aside/{of.get('aside')}"
+        f"If this replaced files, the replaced files are in resume/aside/{of.get('aside')}"
     )
     lost = (state or {}).get("not_given_back") or {}
     if lost.get("attempt") != of.get("aside"):
@@ -270,7 +270,7 @@ def not_taken(state: dict | None) -> list[str]:
     state = state or {}
     tried = [f"image {each.get('image')}: {each.get('why')}" for each in state.get("tried") or ()]
     passed = [
-        f"an image was not possible {count:,} times: {reason}"
+        f"no image was possible (tried {'once' if count == 1 else f'{count:,} times'}): {reason}"
         for reason, count in (state.get("points_passed") or {}).items()
     ]
     return tried + passed
@@ -332,7 +332,11 @@ def _why_not(command: list[str]) -> str | None:
     for word in words[1:]:
         if not word.startswith("-"):
             break
-        for flag, means in (("I", "isolated"), ("E", "without the environment"), ("S", "without site")):
+        for flag, means in (
+            ("I", "in isolated mode"),
+            ("E", "without PYTHON* variables"),
+            ("S", "without the module site"),
+        ):
             if not word.startswith("--") and flag in word[1:]:
                 return f"python {word} starts {means}, so Stoker's hooks cannot load"
     return "no Python process loaded Stoker's hooks; does the command clear PYTHONPATH?"

@@ -201,7 +201,7 @@ class Halver:
             if run_id in running and ENDED not in tags["tags"]:
                 self._end(
                     run_id,
-                    f"{asked.metric} was in the worse half of {sweep} (value {n}: {value:.4g})",
+                    f"{asked.metric} was in the worse half of {sweep} (value number {n} was {value:.4g})",
                     tags["note"],
                 )
         return True

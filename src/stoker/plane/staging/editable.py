@@ -57,7 +57,7 @@ def editables(folder: Path, work: Path, interpreter: str, env: dict[str, str]) -
             _redirect(work / inside, entry, front, warnings)
         else:
             warnings.append(
-                f"{entry} is on the path of {interpreter} but not in the copy, so Python imports from the "
+                f"{entry} is in sys.path of {interpreter} but not in the copy, so Python imports from the "
                 "original folder."
             )
     for before_path, name, origin in _mapped(answer.finders):

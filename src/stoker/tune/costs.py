@@ -155,7 +155,6 @@ def _where(line: Line, reading: Reading, outermost: bool = False) -> tuple[str, 
         if places[i].in_step and not needed:
             return line.path[i]
     return line.file, line.line
-    return line.file, line.line
 
 
 def _calls(pattern: re.Pattern[str], line: Line, place: Place) -> bool:

@@ -39,7 +39,7 @@ def test_what_is_kept_is_put_in_and_said(script):
     settings, told = applied(script, sys.executable, "train.py", "--epochs", "3")
     assert settings == SETTINGS
     assert len(told) == 1 and told[0].startswith("using the settings of stoker tune: 2 workers, 1 thread (measured 2.00x as fast [1.67 to 2.50] 0s ago")
-    assert "for other arguments" in applied(script, sys.executable, "train.py", "--epochs", "4")[1][0]
+    assert "with other arguments of the script" in applied(script, sys.executable, "train.py", "--epochs", "4")[1][0]
 
 
 @pytest.mark.parametrize("options", [{"no_settings": True}, {"rehearse": 2}, {"target": "far"}, {"hooks": False}])

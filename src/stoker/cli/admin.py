@@ -393,7 +393,7 @@ def server_enable() -> None:
 
 @server.command("disable")
 def server_disable() -> None:
-    """Do not start the server at boot any more. Undoes `enable`."""
+    """Stop starting the server at boot. Undoes `enable`."""
     from stoker.cli.unit import disable
 
     print(disable())

@@ -222,8 +222,8 @@ def off(name: str, yes: bool, as_json: bool) -> int:
     )
     if owed and not yes:
         told = (
-            f"The files of {len(owed)} run{'' if len(owed) == 1 else 's'} on {output.shown(name)} are not "
-            "copied to this machine."
+            f"The files of {len(owed)} run{'' if len(owed) == 1 else 's'} on {output.shown(name)} have not "
+            "been copied to this machine yet."
         )
         if not output.can_ask():
             raise InvalidSpec(

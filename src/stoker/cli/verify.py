@@ -154,7 +154,7 @@ class _Bench:
         steps = f"{plain['digest']['steps']:,} steps"
         output.say(
             f"{steps} in {format_duration(plain['seconds'])}"
-            f"{'' if ended else '; Stoker compares all runs after this step'}"
+            f"{'' if ended else f'; Stoker ends each run after {steps}, and compares the results'}"
         )
         every = self._o["image_every"] or f"{max(0.5, plain['seconds'] / 8):.2f}s"
         output.say("second run, " + ("as a control" if self._own is not None else "recorded"))

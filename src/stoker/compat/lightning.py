@@ -197,7 +197,7 @@ class Trainer:
             datamodule, train_dataloaders = train_dataloaders, None
         if ckpt_path not in (None, "last", "best"):
             raise InvalidSpec(
-                f"fit(ckpt_path={ckpt_path!r}): Stoker resumes by itself and reads its own checkpoints.",
+                f"fit(ckpt_path={ckpt_path!r}): Stoker reads only its own checkpoints.",
                 hint="Remove ckpt_path. To load only weights: model = Net.load_from_checkpoint(path)",
             )
         check(model)

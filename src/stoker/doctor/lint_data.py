@@ -154,7 +154,8 @@ def _later_keys(training: Training, name: str, scope: ast.AST) -> Iterator[tuple
 
 
 def duplicated_data(training: Training) -> Iterator[ast.AST]:
-    """An IterableDataset in this file that several workers read, if each worker reads all samples."""
+    """A loader with several workers reads an IterableDataset, and each worker reads all samples. The class of
+    the dataset is in the script."""
     program = training.program
     if _SPLITS.search(program.text):
         return

@@ -197,13 +197,12 @@ def _of_maths(view: View, reading: Reading) -> Iterator[Refusal]:
     if half.get("finite") is False or (half.get("cosine") is not None and half["cosine"] < 0.99):
         infinite = half.get("finite") is False
         seen = (
-            "the loss is no longer finite"
+            "With bfloat16, the loss is no longer finite."
             if infinite
-            else f"the cosine similarity of the gradients is only {half['cosine']:.3f}"
+            else "bfloat16 changes the direction of the gradients too much: the cosine similarity to the "
+            f"float32 gradients is only {half['cosine']:.3f}."
         )
-        yield Refusal(
-            "bf16", "precision_sensitive", f"In bfloat16 the training fails: {seen}.", "Keep float32."
-        )
+        yield Refusal("bf16", "precision_sensitive", seen, "Keep float32.")
     elif why := (view.facts.get("failed") or {}).get("bf16"):
         yield Refusal(
             "bf16", "precision_sensitive", f"In bfloat16 the training fails: {why}.", "Keep float32."

@@ -46,7 +46,7 @@ def apply(o: Mapping[str, Any], spec: dict, env: dict[str, str]) -> list[str]:
         measured = "" if left else keep.gain(entry)
         how = f"measured {measured}" if measured else "found"
         mine = keep.arguments(spec["command"], script)
-        other = " for other arguments" if entry.get("arguments", mine) != mine else ""
+        other = " with other arguments of the script" if entry.get("arguments", mine) != mine else ""
         ago = f"{format_duration(time.time() - entry['at']).split()[0]} ago"
         told.insert(0, output.shown(f"using the settings of stoker tune: {', '.join(keep.words(settings))} "
                                     f"({how}{other} {ago}; to disable: --no-settings)"))

@@ -121,9 +121,9 @@ def _bad_end(case: Case) -> tuple | None:
     if not case.bad:
         return None
     rank, code = sorted(case.bad.items())[0]
-    how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-    where = f"in rank {rank} " if len(case.ends) > 1 else ""
-    return MISTAKE, f"the script ended {where}with {how}; its output is above", []
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    who = f"rank {rank}" if len(case.ends) > 1 else "the script"
+    return MISTAKE, f"{who} {how}; the script's output is above", []
 
 
 def _not_trained(case: Case) -> tuple | None:
@@ -290,8 +290,8 @@ def not_checked(heard: dict, plan: object) -> list:
     kinds = {e["e"]: e for events in heard.values() for e in events}
     if "autocast" in kinds:
         lines.append(
-            f"mixed precision ({kinds['autocast']['dtype'].replace('torch.', '')}) ran with the kernels of "
-            "the CPU"
+            f"mixed precision ({kinds['autocast']['dtype'].replace('torch.', '')}) with the kernels of a "
+            "GPU: the rehearsal used the kernels of the CPU"
         )
     if "syncbn" in kinds:
         lines.append("SyncBatchNorm: each rank used only its own statistics")

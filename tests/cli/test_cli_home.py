@@ -114,7 +114,7 @@ def test_a_server_that_is_killed_and_a_machine_that_is_away_delay_the_files_and_
     assert late["why"] and "Stoker tries again" in late["lines"][-1]
     assert ground.stoker("logs", "base").ok().out == "written\n"  # the log came first
     refused = ground.stoker("rm", "--yes", "base")
-    assert refused.code == 6 and "not copied to this machine yet" in refused.err
+    assert refused.code == 6 and "have not been copied to this machine yet" in refused.err
     own_sshd.again()
     until(lambda: outputs(ground, "base")["state"] == "settled", 60, "the files")
     for n in range(6):

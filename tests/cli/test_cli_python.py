@@ -72,7 +72,7 @@ def test_the_versions_that_exist_here_are_named(ground: Ground, pythons: dict[st
     hint = refused.err.splitlines()[-1]
     listed = hint.removeprefix("hint: Python versions here: ").partition(". ")[0].split(", ")
     assert {"3.9", version, "3.90"} <= set(listed) and "3.91" not in listed and listed[-1] == "3.90", hint
-    assert hint.endswith("Use one: stoker run --python 3.90 which.py   or install another version: uv python install 3.77")
+    assert hint.endswith("Use one: stoker run --python 3.90 which.py   or install the requested version: uv python install 3.77")
     for each in ("3.9", "3.90", version):
         assert ground.stoker("run", "--new", "--python", each, "which.py", env=pythons).ok().out == "1\n"
     (ground.user / "bin" / "uv").rename(ground.user / "bin" / "pyenv")

@@ -30,7 +30,7 @@ def test_an_unreachable_target_is_named_with_a_way_to_leave(ground: Ground):
             said += line
         assert b"Ctrl-Z" not in said  # nobody is at a keyboard
         watched = ground.terminal("attach", "x")
-        watched.expect(b"second Ctrl-C: leave at once; Ctrl-Z: detach")
+        watched.expect(b"second Ctrl-C: do not wait for the machine; Ctrl-Z: detach")
         watched.send(b"\x1a")
         watched.wait()
         watched.close()
@@ -67,8 +67,8 @@ def test_an_unknown_host_key_names_the_command_that_asks_about_it(ground: Ground
     far(ground, sshd, known="nobody")
     ground.script("x.py", "print(1)\n")
     done = ground.stoker("run", "--target", "far", "x.py")
-    assert done.code == 125 and "host key" in done.err and f"ssh -F {ground.root}/ssh box once" in done.err, done.err
-    assert "once, compare the key" in ground.show("x")["next"]
+    assert done.code == 125 and "host key" in done.err and f"Log in once: ssh -F {ground.root}/ssh box" in done.err, done.err
+    assert "Log in once: ssh" in ground.show("x")["next"]
 
 
 @pytest.fixture

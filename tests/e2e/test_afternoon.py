@@ -71,7 +71,7 @@ def laptops() -> Iterator[tuple[Ground, Ground]]:
 @pytest.mark.real("sshd")
 def test_the_afternoon_of_a_laptop(ground: Ground, box: Box):
     added = ground.stoker("machine", "add", "box", "--off", box.off, "--off-after", "0s", *box.words(ground)).ok()
-    assert "box will be switched off after the files of its last run are copied to this machine, at the latest 12h after" in added.err
+    assert "box will be switched off after the files of its last run have been copied to this machine, at the latest 12h after" in added.err
     ground.script("data/numbers.txt", "1 22 333")
     ground.script("train.py", TRAIN)
     run = ground.stoker("run", "-d", "--json", "--on", "box", "--time", "10m", "train.py").json()

@@ -92,7 +92,7 @@ def test_a_run_that_was_cut_short_on_its_way_back():
     lost = {**returned, "not_given_back": {"attempt": 2, "files": ["a (Permission denied)"]}}
     assert "Not restored: a (Permission denied); the content of these files is in resume/aside/2" in resume.given_back(lost, False, 2, "t")
     told = resume.given_back({}, True, 2, "t")
-    assert "your folder now has the older files of an image" in told and "to get these files back: stoker start t or stoker rm t" in told
+    assert "The resume replaced files of your folder with files of an image" in told and "to get these files back: stoker start t or stoker rm t" in told
 
 
 def audit(step: int, verdict: str = "bit-exact", why: str = "", spare: bool = True) -> dict:
@@ -111,7 +111,7 @@ def test_a_run_that_was_audited():
     assert resume.audits({**state, "audited": [audit(4100)]}) == "audited at step 4,100: bit-exact"
     two = {**state, "audited": [audit(4100), audit(8020)]}
     assert resume.sentence(two, 1040) == ("resumable (checked); image 40s ago at step 12,310 (every 60 s, 0.4 % overhead, 2.0 MB); "
-                                          "audited at steps 4,100 and 8,020: bit-exact; the 4,290 steps after the last audit are not checked yet")
+                                          "audited at steps 4,100 and 8,020: bit-exact; the 4,290 steps after the last audit have not been checked yet")
     assert resume.word(two) == "resumable" and resume.checked(two)
     many = [audit(step) for step in (1, 2, 3, 4, 5)]
     assert resume.audits({**state, "audited": many}) == "audited 5 times, last at steps 2, 3, 4 and 5: bit-exact"
@@ -175,4 +175,4 @@ def test_a_way_back_that_is_dear_says_so():
 
     assert told(59.0, 600.0) is None and told(0.9, 2.0) is None
     assert told(204.0, 600.0) == ("the resume takes 3m 24s, which is 34 % of the 10m of training that the resume saves. If the script writes checkpoints, a new run from the last checkpoint could be faster")
-    assert told(700.0, 600.0) == "a new run (stoker run) reaches this step sooner than a resume: until this step, the run trained for only 10m"
+    assert told(700.0, 600.0) == "a new run (stoker run) reaches the step of the image sooner than a resume: to reach this step, the run trained for only 10m"

@@ -78,7 +78,10 @@ HINTS = (  # text in the last words -> what it certainly means
         "No API key configured. Use `wandb login`",
         "wandb has no API key. To run without a key: WANDB_MODE=offline",
     ),
-    ("Too many open files", "The limit of open files was reached: use ulimit -n 65536, or fewer workers."),
+    (
+        "Too many open files",
+        "The limit of open files was reached: raise the limit (ulimit -n 65536), or use fewer workers.",
+    ),
     (
         "use default_factory",
         "This code needs Python 3.10 or older: Python 3.11 rejects one of its dataclass defaults.",

@@ -112,9 +112,9 @@ def mind_files(att: Attempt) -> None:
     if files_stand_back(att):
         raise Problem(
             "state",
-            "a resume was interrupted, so the working folder has the older files of an image. The files that "
-            "the resume replaced are in %s/undo; Stoker could not put these files back. To try again, start "
-            "the run again. To give up the replaced files, remove %s/%s"
+            "a resume was interrupted after it replaced files of the working folder with files of an image. "
+            "The replaced files are in %s/undo; Stoker could not put them back. To let Stoker try again, "
+            "start the run again. To give up the replaced files, remove %s/%s"
             % (resume, resume, PUT_BACK),
         )
     for n in attempt_numbers(att.run_dir):

@@ -72,7 +72,7 @@ def gc(older: str | None, dry_run: bool, yes: bool, as_json: bool) -> int:
     if as_json:
         output.print_json(done)
     else:
-        output.say(f"freed {format_size(_sum(doomed, 'bytes'))} and {_sum(doomed, 'inodes')} files")
+        output.say(f"freed {format_size(_sum(doomed, 'bytes'))}; deleted {_sum(doomed, 'inodes')} files")
     return 0
 
 
@@ -281,7 +281,7 @@ def _examine_there(command: tuple[str, ...], target: str) -> list:
             return plane().capacity(target, module=modules, python=python)
 
     def pythons_of(modules: list[str]) -> list[dict]:
-        with output.slow(f"asking the Pythons of {output.shown(target)}"):
+        with output.slow(f"listing the Pythons of {output.shown(target)}"):
             return plane().capacity(target, look=True, module=modules)["pythons"]
     return there.examine(target, command, Path.cwd(), facts_of, pythons_of)
 
@@ -378,8 +378,8 @@ def _print_info(info: dict, as_json: bool) -> None:
     since = f" since {output.local_time(started)}" if isinstance(started, str) else ""
     home = output.shown(str(info.get("home")))
     print(
-        f"The server is running{since}: version {info.get('version')}, process {info.get('pid')}, state in "
-        f"{home}"
+        f"The server is running{since}: version {info.get('version')}, process {info.get('pid')}, state "
+        f"folder {home}"
     )
 
 

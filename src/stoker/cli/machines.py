@@ -151,12 +151,14 @@ def _policy(name: str, config: TargetConfig) -> str:
         )
     after = f"{format_duration(config.off_after_s)} after" if config.off_after_s else "after"
     drained = (
-        "its last run" if config.disk_survives else "the files of its last run are copied to this machine"
+        "the end of its last run"
+        if config.disk_survives
+        else "the files of its last run have been copied to this machine"
     )
     return (
         f"{name} will be switched off {after} {drained}, at the latest "
-        f"{format_duration(config.off_latest_s)} after its last run. The command that switches it off: "
-        f"{output.shown(config.off)}"
+        f"{format_duration(config.off_latest_s)} after the end of its last run. The command that "
+        f"switches it off: {output.shown(config.off)}"
     )
 
 

@@ -47,7 +47,7 @@ def pull(ref: str, files: tuple[str, ...], as_json: bool) -> int:
             )
         )
     if told["cut"]:
-        output.say(f"Perhaps some files of the run were not copied: {output.shown(told['cut'])}.")
+        output.say(f"Some files of the run may be missing here. Reason: {output.shown(told['cut'])}.")
     return TargetError.exit_code if failed else 0
 
 

@@ -296,7 +296,9 @@ class Client:
             if now is None or now.get("pid") != info.get("pid"):
                 return
             time.sleep(LOOK_S)
-        raise ServerError("The old Stoker server did not stop.", hint=_who_has_it(self.home))
+        raise ServerError(
+            f"The Stoker server of version {info.get('version')} did not stop.", hint=_who_has_it(self.home)
+        )
 
     # --- one request
     # -------------------------------------------------------------------------------------------------------
@@ -352,7 +354,7 @@ class Client:
                             "The Stoker server ended before it answered, so Stoker does not know whether "
                             "the command took effect."
                         ),
-                        hint="Check with stoker ps, then repeat the command if needed.",
+                        hint="Check the list of runs (stoker ps). If needed, repeat the command.",
                     ) from e
             self.reach()
         raise ServerError(

@@ -312,7 +312,7 @@ def shell_code(code: int) -> int:
 
 def scarce(error: OSError) -> TargetError:
     return TargetError(f"This machine has no free process, file or memory left: {error.strerror}.",
-                       hint="See the limits with ulimit -a, and the active runs with stoker top.", retry=True)
+                       hint="See the limits: ulimit -a   See the active runs: stoker top", retry=True)
 
 
 def timed_out(argv: Sequence[str], host: str, timeout_s: float) -> TargetError:

@@ -13,14 +13,14 @@ SAYINGS = (
         "The host key of {host} has changed.",
         (
             "If the machine was reinstalled: ssh-keygen -R {name}, then ssh {host} and compare the new "
-            "key. Otherwise, the change may be an attack."
+            "key. If the machine was not reinstalled, the change may be an attack."
         ),
         False,
     ),
     (
         r"Host key verification failed|No .* host key is known",
         "The host key of {host} is unknown.",
-        "Type ssh {host} once, compare the key and answer yes.",
+        "Log in once: ssh {host}   Compare the key that ssh shows with the machine's key, then answer yes.",
         False,
     ),
     (
@@ -38,25 +38,25 @@ SAYINGS = (
     (
         r"Temporary failure in name resolution",
         "The name lookup for {host} failed.",
-        "Is this machine online? ssh {host} true",
+        "Is this machine online? To test: ssh {host} true",
         True,
     ),
     (
         r"Could not resolve hostname",
         "There is no machine with the name {host}.",
-        "Check the name: ssh {host} true",
+        "Check the name. To test: ssh {host} true",
         False,
     ),
     (
         r"Connection refused",
         "{host} refused the connection: its sshd is not running on this port.",
-        "Is the machine still starting, or has the port changed? ssh {host} true",
+        "Is the machine still starting, or has the port changed? To test: ssh {host} true",
         True,
     ),
     (
         r"[Tt]imed out|No route to host|Network is unreachable",
         "{host} does not answer.",
-        "Is {host} switched on, and is this machine online? ssh {host} true",
+        "Is {host} switched on, and is this machine online? To test: ssh {host} true",
         True,
     ),
     (

@@ -127,7 +127,7 @@ def _lines(run: Run, body: dict, cut: str, typed: str) -> Iterable[str]:
     if body["state"] == "coming":
         yield f"Stoker is copying the run's files to {body['folder']}."
     if body["state"] == "late":
-        yield f"The run's files are not copied to this machine yet: {body['why']} Stoker tries again."
+        yield f"The run's files have not been copied to this machine yet: {body['why']} Stoker tries again."
     if body["kept"]["count"]:
         yield (
             f"Stoker put {_count(body['kept']['count'])} into {body['kept_in']}, because your folder has "

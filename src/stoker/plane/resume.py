@@ -92,7 +92,9 @@ def _since(state: dict) -> list[str]:
     """What no audit has seen yet, of a run that was audited."""
     steps = [each.get("step") or 0 for each in _good(state)]
     since = (state.get("image") or {}).get("step", 0) - max(steps, default=0)
-    return [f"the {since:,} steps after the last audit are not checked yet"] if steps and since > 0 else []
+    if not steps or since <= 0:
+        return []
+    return [f"the {since:,} steps after the last audit have not been checked yet"]
 
 
 def audits(state: dict | None) -> str | None:
@@ -147,9 +149,8 @@ def dear(state: dict | None) -> str | None:
         return None
     if back_s >= trained_s:
         return (
-            "a new run (stoker run) reaches this step sooner than a resume: until this step, the run "
-            "trained for only "
-            f"{format_duration(trained_s)}"
+            "a new run (stoker run) reaches the step of the image sooner than a resume: to reach this step, "
+            f"the run trained for only {format_duration(trained_s)}"
         )
     return (
         f"the resume takes {format_duration(back_s)}, which is {100 * back_s / trained_s:.0f} % of the "
@@ -225,8 +226,8 @@ def given_back(state: dict | None, put_back: bool, attempt: int, ref: str) -> st
     put_back: whether the file of this name says that they are not restored."""
     if put_back:
         return (
-            f"attempt {attempt} ended while it was resuming: your folder now has the older files of an "
-            "image. The files that the resume replaced are in resume/undo; to get these files back: "
+            f"attempt {attempt} ended while it was resuming. The resume replaced files of your folder with "
+            "files of an image. The replaced files are in resume/undo; to get these files back: "
             f"stoker start {ref} or stoker rm {ref}"
         )
     known = (state or {}).get("given_back") or ()

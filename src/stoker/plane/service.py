@@ -274,8 +274,8 @@ class Service(Finding):
         told = self._one(run) if force else self.wait(run.id, REMOVED_WITHIN_S, outputs=True)
         if not force and homecoming.on_its_way(told["outputs"]):
             raise StateError(
-                f"The files of {run.name} on {run.target} are not copied to this machine yet, "
-                "so Stoker does not delete the run.",
+                f"The files of {run.name} on {run.target} have not been copied to this machine "
+                "yet, so Stoker does not delete the run.",
                 hint=(
                     f"stoker show {present.typed_ref(told['ref'])}   or, to delete the run without copying "
                     f"its files: stoker rm --force {run.id}"

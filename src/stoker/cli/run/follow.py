@@ -200,7 +200,7 @@ class Follower:
         if told != self._told:
             self._told = told
             leave = (
-                " (Ctrl-C: cancel the run; second Ctrl-C: leave at once; Ctrl-Z: detach)"
+                " (Ctrl-C: cancel the run; second Ctrl-C: do not wait for the machine; Ctrl-Z: detach)"
                 if output.is_terminal(sys.stderr)
                 else f" (to cancel: stoker stop {output.type_ref(self.run)})"
             )

@@ -52,7 +52,7 @@ def lend_names(o: Mapping[str, Any], env: dict[str, str]) -> None:
         return
     if o["target"] != "local":
         raise InvalidSpec(
-            "--compat works on this machine only.",
+            "--compat works only for runs on this machine.",
             hint=f"Import stoker.compat.{o['compat']} in the script instead.",
         )
     names = Path(stoker.__file__).parent / "compat" / "own_names" / o["compat"]
@@ -105,4 +105,4 @@ def _pythons(asked: str, command: Sequence[str], found: Mapping[str, Path], env:
         else "--python takes a version, the path of a Python, or the folder of an environment."
     )
     install = versions.how_to_get(asked, env)
-    return f"{told}   or install another version: {install}" if install else told
+    return f"{told}   or install the requested version: {install}" if install else told

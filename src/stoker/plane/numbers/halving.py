@@ -201,7 +201,8 @@ class Halver:
             if run_id in running and ENDED not in tags["tags"]:
                 self._end(
                     run_id,
-                    f"{asked.metric} was in the worse half of {sweep} (value number {n} was {value:.4g})",
+                    f"the run was in the worse half of {sweep} by {asked.metric} "
+                    f"(value number {n}: {value:.4g})",
                     tags["note"],
                 )
         return True

@@ -432,7 +432,8 @@ def _copy_link(
     elif inside and inside not in copied and os.path.exists(folder / path):
         target = full
         skipped.append(
-            f"{path} is a link to {inside}, which is not in the copy: the link points to the original"
+            f"{path} is a link to {inside}, which is not in the copy: in the copy, the link "
+            "points to the original"
         )
     copy = temp / path
     os.symlink(target, copy)

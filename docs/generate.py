@@ -263,7 +263,8 @@ def _reasons() -> Iterator[str]:
     yield from [
         "## Reasons",
         "",
-        "Why a run ended. What to do about each: [troubleshooting](../how-to/troubleshooting.md).",
+        "Why a run ended. What to do about each: [troubleshooting](../how-to/troubleshooting.md). "
+        "Words in braces, such as `{code}`, are placeholders for values of the run.",
         "",
     ]
     yield from _table(

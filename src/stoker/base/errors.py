@@ -65,7 +65,7 @@ class Denied(StokerError):
 
 
 class TargetError(StokerError):
-    """The machine could not carry out the request. `retry`: whether a repeated request may succeed."""
+    """The machine could not carry out the request. The field `retry` is true if a retry may help."""
 
     code = "target_error"
     exit_code = 5

@@ -393,7 +393,7 @@ def server_enable() -> None:
 
 @server.command("disable")
 def server_disable() -> None:
-    """Stop starting the server at boot. Undoes `enable`."""
+    """Do not start the server at boot. This command undoes `enable`."""
     from stoker.cli.unit import disable
 
     print(disable())

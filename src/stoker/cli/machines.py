@@ -51,7 +51,7 @@ def machine() -> None:
     default="",
     metavar="CMD",
     help="Command that switches the machine off. The machine runs this command when all its runs have "
-         "ended and all files are copied here.",
+         "ended and all files have been copied here.",
 )
 @click.option(
     "--off-latest",
@@ -59,8 +59,8 @@ def machine() -> None:
     type=Duration(),
     default=TargetConfig.off_latest_s,
     metavar="12h",
-    help="Switch the machine off at the latest this long after the end of its last run, even if files are "
-         "not copied yet.  [default: 12h]",
+    help="Switch the machine off at the latest this long after the end of its last run, even if some "
+         "files have not been copied yet.  [default: 12h]",
 )
 @click.option(
     "--off-after",
@@ -68,7 +68,8 @@ def machine() -> None:
     type=Duration(zero=True),
     default=TargetConfig.off_after_s,
     metavar="5m",
-    help="Switch the machine off after this much time without a run, if all files are copied.  [default: 5m]",
+    help="If all files have been copied, switch the machine off after this much time without a run.  "
+         "[default: 5m]",
 )
 @click.option(
     "--disk-survives",
@@ -165,7 +166,7 @@ def _policy(name: str, config: TargetConfig) -> str:
 @machine.command("ls")
 @json_option()
 def ls(as_json: bool) -> None:
-    """List the machines, the number of their runs, and the time when each machine is switched off.
+    """List the machines, the number of their runs, and the time when Stoker will switch off each machine.
     Contacts only machines with an --off command."""
     counts: dict[str, list[int]] = {}
     for run in plane().runs(all=True, limit=ALL_RUNS):
@@ -213,7 +214,10 @@ def _standing(machine: dict) -> str:
 @machine.command("off")
 @click.argument("name")
 @click.option(
-    "-y", "--yes", is_flag=True, help="Switch the machine off without asking, even if files are not copied."
+    "-y",
+    "--yes",
+    is_flag=True,
+    help="Switch the machine off without asking, even if some files have not been copied here.",
 )
 @json_option()
 def off(name: str, yes: bool, as_json: bool) -> int:

@@ -49,7 +49,7 @@ POINT_COLUMNS = ("run", "metric", "source", "axis", "step", "value", "time")
     "--points",
     type=int,
     metavar="N",
-    help="Use about N points of each curve at most, among them the smallest and the largest value.  "
+    help="Use at most about N points of each curve. The smallest and the largest value are always included.  "
          "[default: 10000]",
 )
 @json_option("Print the curves as one JSON object.")

@@ -321,8 +321,9 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
 
     If the training is recorded, Stoker first saves an image (a copy of the training's state).
     This takes at most half of the --grace time.
-    Order of the signals: SIGTERM to the script (SIGINT if the script does not handle SIGTERM), SIGTERM to all
-    processes of the run, SIGKILL. If you press Ctrl-C, stoker no longer waits, but still stops the runs.
+    Stoker then sends signals in this order: SIGTERM to the script (SIGINT if the script does not handle
+    SIGTERM), SIGTERM to all processes of the run, SIGKILL to all processes of the run.
+    If you press Ctrl-C, stoker no longer waits, but still stops the runs.
     If a machine cannot be reached for ten seconds, stoker gives up waiting with exit code 5. Stoker stops
     the run when its machine answers.
     @TAG means all runs with a tag.

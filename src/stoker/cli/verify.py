@@ -64,7 +64,10 @@ TAIL_BYTES = 200  # of the log behind an image: enough lost values to check the 
     default="2m",
     show_default=True,
     metavar="2m",
-    help="Compare the runs after this much training time.",
+    help=(
+        "Training time of the baseline run. Stoker ends each trial after the same number of steps, and "
+        "compares the results."
+    ),
 )
 @click.option(
     "--image-every",

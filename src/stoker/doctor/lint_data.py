@@ -154,8 +154,8 @@ def _later_keys(training: Training, name: str, scope: ast.AST) -> Iterator[tuple
 
 
 def duplicated_data(training: Training) -> Iterator[ast.AST]:
-    """A loader with several workers reads an IterableDataset, and each worker reads all samples. The class of
-    the dataset is in the script."""
+    """A loader with several workers reads an IterableDataset, and each worker reads all samples. The doctor
+    finds this only if the script contains the class of the dataset."""
     program = training.program
     if _SPLITS.search(program.text):
         return

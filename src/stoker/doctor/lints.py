@@ -98,7 +98,8 @@ LINTS = {
             "warn",
             (
                 "The step calls backward() only once, so retain_graph=True is not needed. "
-                "If a step uses a tensor of the step before, backward() goes through all earlier steps again."
+                "If a step uses a tensor of the previous step, backward() goes through all earlier steps "
+                "again."
             ),
             (
                 "Remove retain_graph=True. If backward() then fails, use detach() on the values that the "

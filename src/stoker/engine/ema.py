@@ -20,15 +20,16 @@ class EMA:
         with ema.applied():      # here, the model computes with the averages
             ...
 
-    The decay of update `n` is at most `(1 + n) / (10 + n)`, so that the first averages change quickly.
+    The decay of update `n` is at most `(1 + n) / (10 + n)`, so that the averages change quickly
+    during the first updates.
     TensorFlow's ExponentialMovingAverage uses the same limit.
     The EMA averages parameters and floating-point buffers. The EMA copies other buffers.
     """
 
     def __init__(self, model: nn.Module, decay: float = 0.999) -> None:
-        """decay: the weight of the old average in each update. The weight of the current value is
+        """decay: the factor of the previous average in each update. The factor of the current value is
             `1 - decay`. The decay is at least 0 and below 1.
-        Raises InvalidSpec for another value."""
+        Raises InvalidSpec if `decay` is outside this range."""
         if not 0 <= decay < 1:
             raise InvalidSpec(f"EMA(decay={decay!r}): decay must be at least 0 and below 1.")
         self.model = model

@@ -99,6 +99,8 @@ def load_checkpoint(
     """Restore the objects from the checkpoint that `save_checkpoint` wrote. Returns the number of the epoch
     after the saved epoch. If there is no checkpoint, returns `default_epoch`.
 
+    verbose: True prints a message that names the loaded checkpoint, or says that there is no checkpoint.
+
     The other arguments have the same meaning as in `save_checkpoint`.
     If a checkpoint is damaged, this function prints a message, and uses the previous checkpoint.
     If the checkpoint contains different objects, this function raises StateError and changes nothing.

@@ -133,8 +133,8 @@ def cosine(optimizer: Optimizer, total: Length, *, warmup: Length = 0, floor: fl
     the rate decreases along half a cosine. At the end of `total`, the rate is `floor` times the base rate.
     `total` includes the warm-up.
 
-    The lengths `total` and `warmup` are texts such as "5000step", "14ep" or "2000000sample". A number is a
-    number of steps. Raises InvalidSpec for other text.
+    The lengths `total` and `warmup` are texts such as "5000step", "14ep" or "2000000sample". An int
+    without a unit is a number of steps. Raises InvalidSpec for a text of another form.
     """
     return Schedule(optimizer, {"total": total, "warmup": warmup},
                     lambda n, of: floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * _part(n, of["total"]))))

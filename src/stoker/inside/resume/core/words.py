@@ -284,8 +284,8 @@ THREAD = (
     "threads"
 )
 SPAWNED = (
-    "the script trains in processes that it starts; exact resume supports only a training in the first "
-    "process"
+    "the script trains in processes that it starts; exact resume supports only a training in the main "
+    "process of the script"
 )
 CHILD = "a process that the script started is still running (name {name}, process id {pid})"
 OWN_EXTENSION = (

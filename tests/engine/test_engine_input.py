@@ -36,7 +36,7 @@ REFUSED = {
     "an optimizer of a stranger": (SET + "engine.setup(opt)", "has 2 parameters of models that were not given to setup"),
     "a loss without gradient": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(loss.detach())"), "the loss does not depend on any parameter"),
     "a loss of many numbers": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(model(a).sum(1))"), "The loss has shape (8,); a loss must be a scalar."),
-    "a step outside of a loop": (SET + "engine.setup(model, opt)\nengine.step(model(x).sum())", "engine.step, backward and update need a batch."),
+    "a step outside of a loop": (SET + "engine.setup(model, opt)\nengine.step(model(x).sum())", "engine.step, engine.backward and engine.update need a batch."),
     "an update without backward": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.update(opt)"), "Call backward before update(SGD)."),
     "a loss that is not finite": (SET + "engine.setup(model, opt)" + LOOP.format(body="engine.step(loss / (engine.steps - 2))"),
                                   "The loss of step 3 is not finite (inf). Starting from the loss, the first bad gradient is at model1.bias. Samples of the step's last micro-batch: 16, 17,"),

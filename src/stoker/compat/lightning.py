@@ -269,8 +269,8 @@ class Trainer:
             else loader_of(source, f"{'val' if kind == 'validation' else kind}_dataloader")
         )
         if loader is None or not overrides(module, f"{kind}_step"):
-            raise InvalidSpec(f"{type(module).__name__} has no {kind}_step, or there is no loader for this "
-                              "step.")
+            raise InvalidSpec(f"{type(module).__name__} has no method {kind}_step, or {kind}_step has no "
+                              "loader.")
         before, self.task = self.task, _ModuleTask(self, module, kind)
         self.task.engine = self.engine
         if not self.engine._core.objects.knows(module):

@@ -169,8 +169,8 @@ def _torch_weights(call: Call, around: Surroundings) -> tuple[str, str, str] | N
         return None
     return ("warn", f"The script downloads the weights of {name} at its start, because {cache} does not "
                     "contain these weights.",
-            "Download the weights once while the network is available, or set TORCH_HOME to a folder with "
-            "the weights.")
+            "Download the weights once while the network is available, or set TORCH_HOME to a folder that "
+            "contains the weights in hub/checkpoints.")
 
 
 def _which(call: Call) -> str:

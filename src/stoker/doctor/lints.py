@@ -98,8 +98,8 @@ LINTS = {
             "warn",
             (
                 "The step calls backward() only once, so retain_graph=True is not needed. "
-                "If a step uses a tensor of the previous step, backward() goes through all earlier steps "
-                "again."
+                "With retain_graph=True, if a step uses a tensor of the previous step, backward() goes "
+                "through all earlier steps again."
             ),
             (
                 "Remove retain_graph=True. If backward() then fails, use detach() on the values that the "
@@ -112,7 +112,8 @@ LINTS = {
             "warn",
             "The training loader does not shuffle, or shuffles only on some machines. Without shuffling, "
             "the sample order is the same in each epoch.",
-            "Set shuffle=True for the training loader, on machines with a GPU and without.",
+            "Set shuffle=True for the training loader, both on machines with a GPU and on machines without a "
+            "GPU.",
             lint_data.unshuffled,
         ),
         Lint(
@@ -183,7 +184,7 @@ LINTS = {
         Lint(
             "evaluation-grad",
             "note",
-            "The evaluation builds an unused graph, which wastes time and memory.",
+            "The evaluation builds an autograd graph that is never used. This wastes time and memory.",
             "Evaluate inside `with torch.no_grad():`.",
             lint_learning.evaluation_grad,
         ),

@@ -98,7 +98,7 @@ def _disk(name: str, path: Path) -> Iterator[Finding]:
             f"Only {info.f_favail} more files fit on the disk of {name} ({path}).",
             (
                 "Remove folders with many small files, such as old environments and unpacked data sets. "
-                "A disk can have no free inodes although it has free space."
+                "Each file needs an inode, and a disk can have no free inodes although it has free space."
             ),
         )
 

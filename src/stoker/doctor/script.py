@@ -323,7 +323,7 @@ def _wandb(reader: Reader, around: Surroundings) -> Iterator[Finding]:
             "note" if call.guards else "warn",
             "wandb",
             f"{call.name} has no API key, so the run fails or asks for a key.",
-            "wandb login, or store the data locally: export WANDB_MODE=offline",
+            "To log in: wandb login   To store the data locally: export WANDB_MODE=offline",
             around.name(reader.source),
             call.line,
         )
@@ -375,7 +375,7 @@ def submodules(folder: Path) -> Iterator[Finding]:
             yield Finding(
                 "warn",
                 "submodule",
-                f"The submodule {value.strip()} is not fetched: its folder is empty.",
+                f"The submodule {value.strip()} has not been fetched yet: its folder is empty.",
                 "git submodule update --init --recursive",
                 os.path.relpath(top / ".gitmodules", folder),
                 n,

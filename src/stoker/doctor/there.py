@@ -168,7 +168,7 @@ def _machine(name: str, facts: dict, read: Sequence[source.Source]) -> Iterator[
             "warn",
             "disk",
             f"Only {format_size(free)} of disk space are free on {name}.",
-            f"Delete files there. To see the full disks: stoker ssh {name} df -h",
+            f"Delete files there. To see which disks are full: stoker ssh {name} df -h",
         )
     inodes = facts.get("inodes_free")
     if inodes is not None and inodes < INODES_LOW:
@@ -192,5 +192,5 @@ def _machine(name: str, facts: dict, read: Sequence[source.Source]) -> Iterator[
             "note",
             "clock",
             f"The clock of {name} differs by {abs(offset):.0f} s from the clock of this machine. Stoker "
-            "does not correct the times of files.",
+            "does not correct the timestamps of copied files.",
         )

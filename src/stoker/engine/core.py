@@ -128,7 +128,7 @@ class Core:
         name = self.config.precision
         if name == "auto":
             name, why = (
-                (made["precision"], "as at the first start")
+                (made["precision"], "the same as at the first start of the run")
                 if made.get("precision")
                 else precision.choose(self.device)
             )

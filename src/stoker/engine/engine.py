@@ -82,7 +82,7 @@ class Engine:
                 core.prepare(model, compile)
         if models and not any(True for m in models for _ in m.parameters()) and not core.objects.models:
             raise InvalidSpec(f"{type(models[0]).__name__} has no parameters: there is nothing to train.",
-                              hint="Lazy layers need one forward before setup.")
+                              hint="Lazy layers need one forward pass before setup.")
         core.remember(things)
         return things[0] if len(things) == 1 else things
 
@@ -147,7 +147,7 @@ class Engine:
 
     def _micro(self) -> data.Micro:
         if self._core.micro is None:
-            raise InvalidSpec("engine.step, backward and update need a batch.", hint=OUTSIDE)
+            raise InvalidSpec("engine.step, engine.backward and engine.update need a batch.", hint=OUTSIDE)
         return self._core.micro
 
     def _update(self, optimizers: list[Optimizer]) -> bool:

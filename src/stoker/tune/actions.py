@@ -29,7 +29,7 @@ _ADVICE = {
     "unshuffled": "Set shuffle=True for the training loader, in every branch of the code.",
     "sync": "Sum the values on the device, and fetch the sum every N steps.",
     "ping_pong": "Keep the values on the device.",
-    "cleanup": "Remove empty_cache() from the loop: PyTorch reuses memory without this call.",
+    "cleanup": "Remove calls such as empty_cache() or gc.collect() from the loop: memory is reused without them.",
     "logging": "Print or log less often, for example every 50 steps.",
     "checkpoint": "Save every N steps or minutes. Choose N by how much work you can afford to lose.",
     "validation": "Validate after an epoch, or every N steps.",
@@ -208,7 +208,7 @@ def _workers(view: View, whole: float) -> Iterator[Action]:
         text = (
             f"Load the batches in {n} worker{'' if n == 1 else 's'} instead of {now}, and compute with "
             f"{threads} thread{'' if threads == 1 else 's'} instead of {view.facts.get('threads')}. Idle "
-            "threads keep cores busy."
+            "threads of torch still use CPU time, which the workers need."
         )
         yield Action(
             "workers",
@@ -352,7 +352,7 @@ _ALONE = (
 _MEASURED: dict[str, tuple[str, str, dict, str]] = {  # name -> risk, text, settings, cause
     "bf16": (
         "C",
-        "Compute in bfloat16 where autocast allows bfloat16, with results in float32.",
+        "Compute in bfloat16 where autocast allows bfloat16. The model's outputs are converted to float32.",
         {"precision": "bf16"},
         "precision",
     ),

@@ -276,7 +276,7 @@ def rule(optimizer: str, momentum: float, lr: float | None, times: float) -> str
             "rate again"
         )
     if times > LR_MOST:
-        text += f"; no rule is known for a batch more than {LR_MOST} times as large"
+        text += f"; no rule is known for a batch more than {LR_MOST} times as large as yours"
     return text
 
 
@@ -288,7 +288,9 @@ def lines(out: Answer) -> list[str]:
     said = [_verdict(out, chosen, own), ""]
     said.append(f"  {'batch':>8}  {'samples/s':>10}  {'ms':>8}  {'memory':>9}")
     for p in sorted(out.points, key=lambda p: p.size):
-        mark = " <- smallest at almost full speed" if p is chosen else " (yours)" if p.size == out.own else ""
+        mark = " (yours)" if p.size == out.own else ""
+        if p is chosen:
+            mark = " <- smallest with almost the highest samples/s"
         row = f"{p.rate:>10,.0f}  {p.ms:>8.1f}  {format_size(p.peak):>9}" if p.ok else p.why
         said.append(f"  {p.size:>8}  {row}{mark}")
     said.append("")
@@ -358,7 +360,8 @@ def _about_training(out: Answer, times: float) -> list[str]:
         fewer = max(1, round(out.accumulated / times))
         text.append(
             f"  your script accumulates {out.accumulated} batches. To keep the effective batch and the "
-            f"learning rate, accumulate {fewer} of {size} (BatchNorm then computes over the larger batch)"
+            f"learning rate, accumulate {fewer} batch{'' if fewer == 1 else 'es'} of {size} samples "
+            "(BatchNorm then computes over the larger batch)"
         )
     else:
         text.append(f"  the effective batch of one optimizer step would be {size}, not {out.own}")

@@ -39,7 +39,7 @@ CAUSES = {
     "neighbour": "another process uses the cores",
     "sync": "the host waits for the device in each step",
     "ping_pong": "tensors are copied to the host and back within a step",
-    "cleanup": "memory is cleared in each step",
+    "cleanup": "a call such as empty_cache() or gc.collect() runs in each step",
     "logging": "the script prints or logs too often",
     "checkpoint": "the script saves a checkpoint in each step",
     "validation": "validation runs too often inside the training loop",
@@ -338,7 +338,7 @@ def _tiny(view: View) -> Iterator[Cause]:
             "tiny_batch",
             f"A step takes {model.fixed_s * 1e3:.3g} ms + {model.sample_s * 1e3:.2g} ms per sample: "
             f"with {batch:g} "
-            f"samples, {fixed:.0%} of the step does not depend on the batch.",
+            f"samples, {fixed:.0%} of the step time does not depend on the batch size.",
             _about(fixed),
             "differencing",
         )

@@ -50,7 +50,7 @@ def causes(view: View, reading: Reading) -> Iterator[Cause]:
     lines = [(line, reading.along(line.file, line.line, line.path)) for line in beside]
     yield from _waits(view, reading, lines)
     for row in (
-        ("cleanup", _sweeps, "Memory is cleared{often}"),
+        ("cleanup", _sweeps, "A call such as empty_cache() or gc.collect() runs{often}"),
         ("checkpoint", _saves, "A checkpoint is written{often}"),
         ("validation", _validates, "Validation runs inside the training loop"),
         ("logging", _logs, "The script prints or logs{often}"),
@@ -58,7 +58,7 @@ def causes(view: View, reading: Reading) -> Iterator[Cause]:
         ("per_parameter", _loops_over_parameters, "A Python loop over the parameters runs in each step"),
         ("time_loop", _loops_over_time, "A Python loop over time steps runs in each forward pass"),
         ("zero_grad", _zeroes, "Gradients are filled with zeros in each step"),
-        ("layout", _copies_layout, "Tensors are copied to another layout in each step"),
+        ("layout", _copies_layout, "Tensors are copied to another memory layout in each step"),
     ):
         yield from _of(view, reading, lines, row)
 

@@ -99,4 +99,4 @@ def broken(limit: Limit, found: Findings) -> str:
         raise StateError(f"'{limit.name}' could not be measured.", hint=found.verdict)
     if not _COMPARE[limit.compare](value, limit.value):
         return ""
-    return f"{limit.name} is {value:.3g}{limit.unit}: the condition {limit} is true."
+    return f"{limit.name} is {value:.3g}{limit.unit}: the condition '{limit}' is true."

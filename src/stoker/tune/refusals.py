@@ -156,7 +156,7 @@ def _of_loader(view: View, reading: Reading) -> Iterator[Refusal]:
                 knob,
                 "dataset_changes",
                 f"The script changes the dataset between epochs ({names}). Persistent workers and "
-                "cached samples would still use the old dataset.",
+                "cached samples would not see these changes.",
                 "To use persistent workers or a cache, do not change the dataset between epochs.",
             )
     if view.samples.get("same") is False or (view.samples.get("same") is None and reading.draws):

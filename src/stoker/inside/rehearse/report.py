@@ -222,8 +222,8 @@ def _ran(heard: dict, trained: dict, plan: object, ranks: int, seconds: float) -
     written = sorted({e["path"] for events in heard.values() for e in events if e["e"] == "outside"})
     if written:
         lines.append(
-            "the script wrote these files; Stoker put them into a scratch folder, and did not change the "
-            "files at these paths: "
+            "files that the script wrote (Stoker put them into a scratch folder; the files at these paths "
+            "are unchanged): "
             f"{', '.join(written[:5])}{' ...' if len(written) > 5 else ''}"
         )
     return lines

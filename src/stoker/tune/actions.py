@@ -29,7 +29,9 @@ _ADVICE = {
     "unshuffled": "Set shuffle=True for the training loader, in every branch of the code.",
     "sync": "Sum the values on the device, and fetch the sum every N steps.",
     "ping_pong": "Keep the values on the device.",
-    "cleanup": "Remove calls such as empty_cache() or gc.collect() from the loop: memory is reused without them.",
+    "cleanup": (
+        "Remove calls such as empty_cache() or gc.collect() from the loop. PyTorch reuses memory anyway."
+    ),
     "logging": "Print or log less often, for example every 50 steps.",
     "checkpoint": "Save every N steps or minutes. Choose N by how much work you can afford to lose.",
     "validation": "Validate after an epoch, or every N steps.",

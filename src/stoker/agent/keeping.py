@@ -191,7 +191,7 @@ class Agent(Wishes):
         self.not_warned = (
             ""
             if found
-            else "no process of the run handles %s, so Stoker did not send the warning before the limit"
+            else "no process of the run handles %s, so Stoker did not send the warning signal"
             % signal_name(sig)
         )
         self._beat(now)  # before the signal: an agent proper after us knows of it

@@ -45,7 +45,7 @@ def problem(error: str, detail: str, host: str) -> StokerError:
     if error == "state":
         return StateError(f"{detail[:1].upper()}{detail[1:]}.")
     if error in ("absent", "no_spec"):
-        return NotFound(f"The run does not exist on {host}: {detail}.")
+        return NotFound(f"{host} does not have this run or attempt: {detail}.")
     if error == "disk_full":
         return TargetError(
             f"The disk of {host} is full: {detail}.",

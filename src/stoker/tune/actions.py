@@ -24,7 +24,7 @@ _ADVICE = {
     "slow_sample": "Prepare the few slow samples once, before the training.",
     "sample_work": "Prepare the samples once, or work on whole batches instead of single samples.",
     "repeated_work": "Prepare the samples once and save the result.",
-    "collate": "Build the batch from whole rows, not from single values.",
+    "collate": "Build the batch from whole rows of an array, not from single values.",
     "duplicates": "In __iter__, read only the share of this worker: torch.utils.data.get_worker_info().",
     "unshuffled": "Set shuffle=True for the training loader, in every branch of the code.",
     "sync": "Sum the values on the device, and fetch the sum every N steps.",

@@ -114,7 +114,7 @@ def _stages(found: Findings) -> Table:
     whole, left = sum(r.now_ms for r in rows), sum(r.after_ms or 0 for r in rows)
     table.add_row("a step", number(whole), "", number(left), "")
     for row in between:
-        told = f"clock; not part of a step, {row.share:.1%} of the total time"
+        told = f"clock. Evaluation takes {row.share:.1%} of the total time"
         table.add_row(WORDS[row.name], number(row.now_ms), "", "", told)
     if found.floor_ms is not None:
         table.add_row("floor", number(found.floor_ms), "", "", "a step with batches from memory")

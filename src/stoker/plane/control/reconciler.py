@@ -352,7 +352,7 @@ class Reconciler(Acting):
         try:
             swept = self._spool.sweep(known)
         except (StokerError, OSError) as e:
-            log.warning("sweep of the spool: %s", e)
+            log.warning("Stoker could not delete leftover folders of new runs (spool): %s", e)
             return
         if swept:
             log.info("swept from the spool: %s", ", ".join(swept))

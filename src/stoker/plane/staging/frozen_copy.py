@@ -224,7 +224,7 @@ def _explain(e: OSError, plan: _Plan, target: Path) -> Exception:
         return Denied(f"{name} cannot be read or copied ({e.strerror}).",
                       hint=f"Make the file readable (chmod u+r), or add its name to {IGNORE_FILE}.")
     return TargetError(f"{name} cannot be copied ({e.strerror}).", retry=False,
-                       hint=f"Check the disk, or add its name to {IGNORE_FILE}.")
+                       hint=f"Check the disk, or add the name of the file to {IGNORE_FILE}.")
 
 
 # --- copying

@@ -209,6 +209,7 @@ LOADER_SHORT = "a DataLoader returns fewer batches than in the recording"
 LOADER_SEED = "the workers of a DataLoader would get a different seed than in the recording"
 WORKER_CHANGED = "in a worker of a DataLoader: {what}"
 SAMPLER_UNREADABLE = "a sampler cannot be saved: {what}"
+SAMPLER_LOST = "the state of a sampler cannot be restored: {what}"
 SAMPLER_OTHER = "the state of a sampler differs from the image"
 
 # -- objects, images, and changes since the recording
@@ -267,7 +268,7 @@ SAME_INPUT = (
 )
 SAME_ARGV = "command-line arguments changed (recorded: {then}; now: {now})"
 SAME_CWD = "the working folder changed (recorded: {then}; now: {now})"
-SAME_NAME = "the script file changed (recorded: {then}; now: {now})"
+SAME_NAME = "the command starts another script file (recorded: {then}; now: {now})"
 SAME_VERSION = "{what} changed (recorded: {then}; now: {now}). To resume, use the recorded version"
 SAME_THREADS = (
     "the number of threads changed (recorded: {then}; now: {now}), so sums would round differently. To "

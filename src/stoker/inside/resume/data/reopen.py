@@ -77,7 +77,7 @@ def load(state: dict, store: object = None) -> None:
             & {"position", "worker_rng"},
         )
     except samplers.Unreadable as e:
-        why = words.SAMPLER_UNREADABLE.format(what=e)
+        why = words.SAMPLER_LOST.format(what=e)
     finally:
         phases.depth = depth
         internals.set_rngs(before)

@@ -172,7 +172,7 @@ def _changed(there: object, state: tuple) -> object:
 
 def _check(fits: bool, path: str) -> None:
     if not fits:
-        raise Unreadable(f"{path} was replaced by another object")
+        raise Unreadable(f"{path} does not have the same structure as in the image")
 
 
 def _is_dataset(kind: type) -> bool:

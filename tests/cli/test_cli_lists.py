@@ -48,6 +48,10 @@ def test_ps_lists_what_was_asked_for_and_says_what_it_left_out(ground: Ground):
     assert names(ground, "--grep", "EXIT 2") == ["old-2"]
     assert names(ground, "--since", "yesterday") == names(ground, "--since", "1d") == ["active", "old-2", "old-1", "old-0"]
     assert [run["name"] for run in ground.stoker("compare", "old-*", "--json").json()["runs"]] == ["old-2", "old-1", "old-0"]
+    ground.stoker("run", "--name", "old-trial", "--env", "STOKER_VERIFY=1", "--", "true")
+    assert [run["name"] for run in ground.stoker("compare", "old-*", "--json").json()["runs"]] == ["old-2", "old-1", "old-0"]
+    ground.stoker("rm", "--yes", "old-trial").ok()
+    assert "Write it as 90s" in (wrong := ground.stoker("ps", "--since", "2026-11-28").err) and "today or yesterday" in wrong
     assert "No run has a name like new-*" in ground.stoker("compare", "new-*").err
     assert ground.stoker("logs", "old-0", "--since", "1s").err.endswith(", before the time of --since\n")
     ground.stoker("tag", "old-1", "lr-study", "keep").ok()

@@ -182,6 +182,7 @@ def test_a_command_that_cannot_be_started_when_its_turn_comes(ground: Ground):
     run = ground.wait_state(second["id"])
     assert (run["state"], run["reason"]) == ("failed", "start_failed")
     assert run["evidence"]["detail"]
+    assert ground.show(second["id"])["hooks"] is None, "nothing is said of hooks where no process began"
 
 
 def test_stop_and_limits_have_their_own_reasons(ground: Ground):

@@ -105,6 +105,11 @@ def test_no_part_of_a_step_is_below_nothing():
     assert model.fit_step([(32, 0.010), (64, 0.030)]).fixed_s == 0
 
 
+def test_the_table_and_the_headline_leave_out_the_window_in_which_the_script_ended():
+    view = View(facts(window("R0", 10.0), window("R0", 100.0, steps=2, cut=True)), CARD)
+    assert view.step_s("R0") == pytest.approx(0.010) and sum(view.clock.values()) == pytest.approx(10.0)
+
+
 def test_without_workers_no_more_is_waited_than_the_clock_saw():
     device_bound = facts(*pairs("R1", 7, split={"data": 0.04, "other": 0.96}))
     assert View(device_bound, CARD).stall.value == pytest.approx(0.04)

@@ -83,7 +83,12 @@ class Since(Duration):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         days = {"today": 0, "yesterday": 1}.get(str(value).strip().lower())
-        return super().convert(value, param, ctx) if days is None else since_midnight(time.time(), days)
+        if days is not None:
+            return since_midnight(time.time(), days)
+        try:
+            return super().convert(value, param, ctx)
+        except InvalidSpec as e:
+            raise InvalidSpec(e.message, hint=f"{e.hint} Or type today or yesterday.") from None
 
 
 class Signal(click.ParamType):
@@ -238,8 +243,10 @@ def spread(refs: Sequence[str]) -> list[str]:
 
 
 def matching(pattern: str) -> list[dict]:
-    """All runs whose names match this shell pattern, newest first. Raises NotFound."""
+    """All runs whose names match this shell pattern, newest first. As in `ps`, rehearsals and verifications
+    count only if no other run matches. Raises NotFound."""
     found = [run for run in plane().runs(all=True, limit=ALL_RUNS) if fnmatchcase(run["name"], pattern)]
+    found = [run for run in found if not run.get("purpose")] or found
     if not found:
         raise NotFound(f"No run has a name like {output.shown(pattern)}.", hint="All runs: stoker ps --all")
     return found

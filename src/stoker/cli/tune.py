@@ -32,7 +32,7 @@ promising settings with the unchanged script. Stoker measures the best settings 
 
 \b
   stoker tune train.py --epochs 90
-  stoker tune --allow precision train.py       also try bfloat16, and check the accuracy
+  stoker tune --allow precision train.py       allow bfloat16, and check the accuracy
   stoker tune --fail-if "data wait > 10%" train.py
   stoker tune --show train.py                  show saved settings;  --forget  deletes the settings
 

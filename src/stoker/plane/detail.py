@@ -202,7 +202,7 @@ def _resume(run: Run, folder: RunFolder, attempts: list[dict], now: float) -> di
 def _hooks(run: Run, processes: list[dict]) -> dict | None:
     return (
         resume.hooked(processes, list(run.spec.argv or run.spec.command))
-        if run.spec.hooks and begun(run)
+        if run.spec.hooks and begun(run) and run.reason != "start_failed"
         else None
     )
 

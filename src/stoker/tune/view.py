@@ -71,9 +71,14 @@ class View:
 
     def step_s(self, phase: str) -> float | None:
         """Seconds a step over all windows of a phase."""
-        found = [w for w in self.windows(phase) if not w.get("cut")] or self.windows(phase)
+        found = self._complete(phase)
         steps = sum(w["steps"] for w in found)
         return sum(w["wall_s"] for w in found) / steps if steps else None
+
+    def _complete(self, phase: str) -> list[dict]:
+        """The windows of a phase in which the script did not end; all of them if it ended in each."""
+        found = self.windows(phase)
+        return [w for w in found if not w.get("cut")] or found
 
     def per_step(self, phase: str, field: str) -> float | None:
         """A field of the windows (cpu_s, stolen_s, ...), a step."""
@@ -105,7 +110,7 @@ class View:
     @cached_property
     def clock(self) -> dict[str, float]:
         """ms a step of each kind of the clock, in R0."""
-        found = [w for w in self.windows("R0") if w.get("ms")]
+        found = [w for w in self._complete("R0") if w.get("ms")]
         steps = sum(w["steps"] for w in found)
         total: dict[str, float] = defaultdict(float)
         for w in found:

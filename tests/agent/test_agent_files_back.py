@@ -72,7 +72,7 @@ def test_the_only_copy_of_a_file_is_not_deleted(new_run, tmp_path):
     run.end()
     wait_for(lambda: not run.processes(), "the caretakers leave")
     (refused,) = run.call("rm", folder, check=False)
-    assert refused["error"] == "state" and "could not be restored" in refused["detail"] and folder.is_dir()
+    assert refused["error"] == "state" and "a resume was interrupted" in refused["detail"] and folder.is_dir()
     (folder / "hooks").symlink_to(hooks)
     assert run.call("rm", folder) == [{"removed": True}] and not folder.exists()
     assert (work / "last.pt").read_text() == "at the kill"

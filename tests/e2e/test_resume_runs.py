@@ -144,7 +144,7 @@ def test_an_edited_script_does_not_cost_the_image(ground: Ground, python: str, s
         refused = ground.stoker(*words)
         assert refused.code == code and "train.py was edited after the image at step " in refused.err, refused.err
         assert f"stoker start --edited {run['name']}" in refused.err and ground.show(run["id"])["attempts"] == 1
-    assert "train.py, after the image" in ground.stoker("show", run["id"]).ok().out
+    assert "train.py (edited after the image was taken)" in ground.stoker("show", run["id"]).ok().out
     (ground.work / "train.py").write_text(TRAIN)
     assert ground.show(run["id"])["resume"]["edited"] == []
     ground.stoker("start", run["id"]).ok()
@@ -232,7 +232,7 @@ def test_verify_resume_tells_a_script_that_never_ends_the_same(ground: Ground, p
     (ground.work / "train.py").write_text(TRAIN.replace("torch.manual_seed(1)", "torch.seed()"))
     done = ground.stoker("verify-resume", "--json", "--kills", "1", "--", python, "train.py", "3", timeout_s=240, env={"OMP_NUM_THREADS": "1"})
     report = json.loads(done.stdout)
-    assert done.code == 1 and report["verdict"].startswith("not deterministic")
+    assert done.code == 1 and report["verdict"].startswith("the script is not deterministic")
 
 
 def test_verify_resume_tells_of_a_path_that_leads_out_of_the_copy(ground: Ground, python: str):

@@ -126,7 +126,7 @@ def _dataset(call: Call, name: str, around: Surroundings) -> tuple[str, str, str
             else (
                 "note",
                 f"The script downloads {name} to {where}, which does not exist yet.",
-                "Download {name} once before the run.",
+                f"Download {name} once before the run.",
             )
         )
     if any(os.path.exists(where / (wanted + end)) for end in ("", ".gz")):

@@ -79,7 +79,7 @@ def _root_obstacle() -> str:
         several = ", ".join(roots.types)
         if several:
             return (
-                "the script calls these modules: {several}; none of these modules holds all trained "
+                f"the script calls these modules: {several}; none of these modules holds all trained "
                 "parameters"
             )
         return "the script calls no module that holds the trained parameters"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,9 +103,11 @@ def test_a_forced_stop_of_a_run_whose_machine_is_silent_comes_back(ground: Groun
 @pytest.mark.real("sshd")
 def test_a_stop_of_a_run_whose_machine_is_silent_comes_back_and_is_carried_out_later(ground: Ground, running: Sshd):
     running.halt()
-    stop = ground.stoker("stop", "--grace", "1s", "x")
-    assert stop.code == 5, stop.err
-    assert "x is not stopped yet: far cannot be reached since " in stop.err and "stoker wait x" in stop.err, stop.err
+    hasty = "import sys; from stoker.cli import runs; runs.UNREACHABLE_S = 1.0; from stoker.cli.main import main; sys.exit(main())"
+    stop = subprocess.run([sys.executable, "-c", hasty, "stop", "--grace", "1s", "x"], cwd=ground.work, env=ground.env,
+                          capture_output=True, text=True, timeout=60, check=False)
+    assert stop.returncode == 5, stop.stderr
+    assert "x is not stopped yet: far cannot be reached since " in stop.stderr and "stoker wait x" in stop.stderr, stop.stderr
     running.again()
     ground.stoker("wait", "x")
     assert ground.show("x")["reason"] == "stopped_by_user"

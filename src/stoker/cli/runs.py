@@ -42,7 +42,8 @@ from stoker.cli.options import (
 from stoker.cli.run import arrivals
 
 ATTACH_BYTES = 4096  # of the log, shown when one comes back to a run
-UNREACHABLE_S = 10.0  # a stop waits this long for a machine that cannot be reached
+# a stop waits this long, beyond its grace, for a machine that cannot be reached; with --force the second
+UNREACHABLE_S, UNREACHABLE_FORCED_S = 60.0, 10.0
 
 
 @click.command("logs")
@@ -324,8 +325,8 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
     Stoker then sends signals in this order: SIGTERM to the script (SIGINT if the script does not handle
     SIGTERM), SIGTERM to all processes of the run, SIGKILL to all processes of the run.
     If you press Ctrl-C, stoker no longer waits, but still stops the runs.
-    If a machine cannot be reached for ten seconds, stoker gives up waiting with exit code 5. Stoker stops
-    the run when its machine answers.
+    If a machine cannot be reached for a minute (ten seconds with --force), stoker gives up waiting with exit
+    code 5. Stoker stops the run when its machine answers.
     @TAG means all runs with a tag.
     A pattern such as 'q-*' means all runs whose names match.
     """
@@ -338,9 +339,10 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
     if not no_wait:
         names = ", ".join(output.shown(run["name"]) for run in stopped if not State(run["state"]).final)
         hint = "" if force else "; --force: kill at once"
+        patience_s = UNREACHABLE_FORCED_S if force else UNREACHABLE_S + 2 * (grace or 0.0)
         with output.slow(f"waiting for {names} to end. Ctrl-C: stop waiting{hint}"):
             stopped = [
-                run if State(run["state"]).final else _until_stopped(run["id"]) for run in stopped
+                run if State(run["state"]).final else _until_stopped(run["id"], patience_s) for run in stopped
             ]
     if as_json:
         output.print_json(stopped)
@@ -373,8 +375,8 @@ def _silent_since(run: dict) -> str:
     return f"{output.shown(run['target'])} cannot be reached{told}"
 
 
-def _until_stopped(run_id: str) -> dict:
-    """The run when it has ended, or when its machine has been silent for UNREACHABLE_S.
+def _until_stopped(run_id: str, patience_s: float) -> dict:
+    """The run when it has ended, or when its machine has been silent for `patience_s`.
     Says what the stop waits for: a machine that cannot be reached, and at a terminal each stage of the ladder
     as it begins."""
     terminal = output.is_terminal(sys.stderr)
@@ -391,7 +393,7 @@ def _until_stopped(run_id: str) -> dict:
             told = name
             output.say(f"{output.shown(run['name'])}: {_silent_line(run) if silent else ladder_line(stage)}")
         silent_at = (silent_at or time.monotonic()) if silent else 0.0
-        return silent and time.monotonic() - silent_at >= UNREACHABLE_S
+        return silent and time.monotonic() - silent_at >= patience_s
     return _until(run_id, enough, step_s=0.5 if terminal else output.SILENT_S)
 
 

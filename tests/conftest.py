@@ -37,7 +37,9 @@ _looking: list[Leaks] = []  # one, in the process that the others belong to
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The picture before the first test; and one thread for each training."""
+    """The picture before the first test; one thread for each training; and an end by SIGTERM is one by Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `timeout` and CI send it: what the tests started shall end with them
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
     os.environ.pop("PYTHONUNBUFFERED", None)  # what a script prints is buffered here as it is for its users
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side: threads that spin at barriers made 15 s of training take 300
     config.pluginmanager.register(_Order())

@@ -94,6 +94,20 @@ def test_a_list_comes_in_pages(place: Place, old):
     assert source.runs({"page": "x", "grep": "old-00077"})["found"] == 10
 
 
+def test_runs_left_out_of_a_list_match_its_filter(place: Place):
+    rehearsal = place.ground.detach("--name", "tried", "--env", "STOKER_VERIFY=1", "--", "python", "train.py", "1")["id"]
+    source = Source(Client(Home(place.ground.home), start=False))
+    try:
+        assert [source.runs(wanted)["hidden"] for wanted in ({}, {"grep": "tried"}, {"grep": "active"}, {"all": "1"})] == [1, 1, 0, 0]
+        assert "more run" not in place.reader.get("/runs?grep=active")
+        page = place.reader.get("/runs?grep=tried")
+        assert "No run matches" in page and "/runs?grep=tried&amp;all=1" in page
+        assert "Show all runs" in place.reader.get("/runs?grep=nothing")
+    finally:
+        place.ground.wait_state(rehearsal, "done", "failed")
+        place.ground.stoker("rm", "--yes", rehearsal).ok()
+
+
 def test_what_has_not_changed_is_made_once():
     made: list[int] = []
 

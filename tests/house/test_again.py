@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 from tree import REPO
@@ -26,3 +30,33 @@ def test_what_failed_runs_once_more_and_is_named(tmp_path, source, code, said):
     assert said in done.stdout
     assert ("FLAKY" in done.stdout) == (said == "FLAKY")
     assert ("once more" in done.stdout) == (said in {"FLAKY", "once more, alone"})
+
+
+WAITS = """
+import pathlib, signal, time
+import pytest
+
+@pytest.fixture
+def server():
+    yield
+    pathlib.Path("ended").touch()
+
+def test_waits(server):
+    pathlib.Path("begun").touch()
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_what_tests_started_ends_where_a_time_limit_ends_them(tmp_path: Path, workers: str):
+    (tmp_path / "test_waits.py").write_text(WAITS)
+    env = {**os.environ, "PYTHONPATH": str(REPO / "tests")}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-n", workers, "-p", "no:cacheprovider", "test_waits.py"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    while not (tmp_path / "begun").exists():
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGTERM)
+    said = process.communicate(timeout=60)[0]
+    assert (tmp_path / "ended").exists(), said
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, said

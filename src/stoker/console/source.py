@@ -69,20 +69,21 @@ class Source:
     # --------------------------------------------------------------------------------------------------------
 
     def runs(self, wanted: Mapping[str, str]) -> dict:
-        """`{"runs", "hidden", "counts", "page", "pages", "found"}`: one page of the runs that match
-        `wanted` (state, tag, grep, all), active runs first. `all`: also rehearsals and verifications. The
-        last values of ended runs come a moment later."""
+        """`{"runs", "hidden", "any", "counts", "page", "pages", "found", "first"}`: one page of the runs that
+        match `wanted` (state, tag, grep, all), active runs first. `all`: also rehearsals and verifications.
+        hidden: how many runs match, but are rehearsals or verifications. The last values of ended runs come
+        a moment later."""
         known = self._all()
-        found = [
-            run for run in known if (wanted.get("all") or not run.get("purpose")) and _matches(run, wanted)
-        ]
+        matching = [run for run in known if _matches(run, wanted)]
+        found = [run for run in matching if wanted.get("all") or not run.get("purpose")]
         pages = max(1, -(-len(found) // PAGE))
         page = min(max(1, int(text) if (text := wanted.get("page") or "1").isdecimal() else 1), pages)
         shown = [self.lasts.told(run) for run in found[(page - 1) * PAGE:page * PAGE]]
         self.lasts.want(shown)
         return {
             "runs": shown,
-            "hidden": len(known) - len(found),
+            "hidden": len(matching) - len(found),
+            "any": bool(known),
             "counts": _counts(known),
             "page": page,
             "pages": pages,

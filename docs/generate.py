@@ -263,7 +263,7 @@ def _reasons() -> Iterator[str]:
     yield from [
         "## Reasons",
         "",
-        "Why a run ended. What to do about each: [troubleshooting](../how-to/troubleshooting.md). "
+        "The reason says why a run ended. [Troubleshooting](../how-to/troubleshooting.md) says what to do. "
         "Words in braces, such as `{code}`, are placeholders for values of the run.",
         "",
     ]

@@ -153,7 +153,7 @@ REASONS: dict[str, Reason] = {
         Reason(
             "agent_lost",
             State.FAILED,
-            "Stoker's processes for this run were killed, so the run was ended too.",
+            "Stoker's processes for this run were killed, so the run ended too.",
             True,
             "stoker start {id}",
         ),

@@ -286,9 +286,9 @@ def _time_words(run: dict) -> str:
 @click.option("--remove", multiple=True, metavar="TAG", help="Remove this tag. Can be repeated.")
 @json_option("Print the run as JSON.")
 def tag(ref: str, tags: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> None:
-    """Add tags to a run, or print its tags. `stoker ps --tag TAG` lists the runs with a tag.
+    """Add tags to a run, or print its tags. `stoker ps --tag TAG` lists the runs with this tag.
 
-    @TAG means all runs with a tag.
+    @TAG means all runs with the tag TAG.
     A pattern such as 'q-*' means all runs whose names match.
     """
     runs = _meant(ref)
@@ -304,7 +304,7 @@ def tag(ref: str, tags: tuple[str, ...], remove: tuple[str, ...], as_json: bool)
 def note(ref: str, text: str | None, as_json: bool) -> None:
     """Write a note about a run, or print its note. An empty TEXT removes the note.
 
-    @TAG means all runs with a tag.
+    @TAG means all runs with the tag TAG.
     A pattern such as 'q-*' means all runs whose names match.
     """
     runs = _meant(ref)

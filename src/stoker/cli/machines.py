@@ -39,7 +39,8 @@ def machine() -> None:
                                                             "[default: all]"
 )
 @click.option("--slots", type=click.IntRange(min=0), metavar="N",
-              help="Number of CPU slots on the machine, for `stoker run --slots`.  [default: not counted]")
+              help="Number of CPU slots on the machine, for `stoker run --slots`.  [default: Stoker does not "
+                   "count slots]")
 @click.option(
     "--python",
     default="",
@@ -59,8 +60,8 @@ def machine() -> None:
     type=Duration(),
     default=TargetConfig.off_latest_s,
     metavar="12h",
-    help="Switch the machine off at the latest this long after the end of its last run, even if some "
-         "files have not been copied yet.  [default: 12h]",
+    help="Longest time that the machine stays on after the end of its last run, even if some files have "
+         "not been copied yet.  [default: 12h]",
 )
 @click.option(
     "--off-after",
@@ -222,7 +223,7 @@ def _standing(machine: dict) -> str:
 @json_option()
 def off(name: str, yes: bool, as_json: bool) -> int:
     """Switch a machine off now, with its --off command.
-    Refused while a run is active on the machine or waits to start there."""
+    Stoker refuses this command while a run is active on the machine or waits to start there."""
     owed: list[dict] = next(
         (each["off"]["owed"] for each in plane().machines() if each["name"] == name and each["off"]), []
     )
@@ -254,7 +255,7 @@ def off(name: str, yes: bool, as_json: bool) -> int:
 @click.option("-y", "--yes", is_flag=True, help="Take over the runs without asking.")
 @json_option()
 def adopt(name: str, yes: bool, as_json: bool) -> int:
-    """Take over runs that another state folder started on a machine, for example from a lost laptop.
+    """Take over a machine's runs that belong to another state folder, such as that of a lost laptop.
 
     Stoker first lists these runs and asks for confirmation. Then Stoker copies the files of the runs here.
     From then on, only this state folder can stop the runs.

@@ -256,7 +256,7 @@ def compare(  # noqa: PLR0917
 
     Runs that differ only in their seed form a group, with mean and spread.
     If two groups differ by less than the spread, neither group counts as better.
-    @TAG means all runs with a tag, such as the runs of a sweep.
+    @TAG means all runs with the tag TAG, such as the runs of a sweep.
     A pattern such as 'q-*' means all runs whose names match.
     """
     from stoker.cli import comparison

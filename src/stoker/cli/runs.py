@@ -210,7 +210,7 @@ def attach(ref: str | None, no_input: bool) -> int:
     """Return to a run: see its output and type input. Without RUN: the newest active run.
 
     Ctrl-C sends SIGINT to the run. If the run ignores SIGINT, press Ctrl-C three times within three seconds.
-    Stoker then sends SIGTERM and, after --grace, SIGKILL.
+    Stoker then sends SIGTERM and, after the --grace time, SIGKILL.
     Ctrl-Z detaches. `stoker attach` ends with the exit code of the run.
     """
     from stoker.cli.run.follow import Follower
@@ -252,7 +252,7 @@ def wait(refs: tuple[str, ...], as_json: bool) -> int:
 
     For a run on another machine, the command also waits until the run's files are copied here.
     If the machine does not answer, the command does not wait for the files.
-    @TAG means all runs with a tag, such as the runs of a sweep.
+    @TAG means all runs with the tag TAG, such as the runs of a sweep.
     A pattern such as 'q-*' means all runs whose names match.
     """
     ids = [find(ref)["id"] for ref in spread(refs)]
@@ -309,7 +309,7 @@ def tell_end(run: dict) -> None:
     "--grace",
     type=Duration(),
     metavar="10s",
-    help="Time that the run has to exit after each signal, before Stoker sends the next signal.  "
+    help="Time for the run to exit after each signal, before Stoker sends the next signal.  "
          "[default: the --grace of stoker run]",
 )
 @click.option(
@@ -327,7 +327,7 @@ def stop(refs: tuple[str, ...], grace: float | None, force: bool, no_wait: bool,
     If you press Ctrl-C, stoker no longer waits, but still stops the runs.
     If a machine cannot be reached for a minute (ten seconds with --force), stoker gives up waiting with exit
     code 5. Stoker stops the run when its machine answers.
-    @TAG means all runs with a tag.
+    @TAG means all runs with the tag TAG.
     A pattern such as 'q-*' means all runs whose names match.
     """
     def ask(ref: str) -> dict:
@@ -540,7 +540,7 @@ def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
 
     Does not delete files that the runs wrote into your own folders.
 
-    @TAG means all runs with a tag.
+    @TAG means all runs with the tag TAG.
     A pattern such as 'q-*' means all runs whose names match.
     """
     found, code = _each(spread(refs), _the_only)

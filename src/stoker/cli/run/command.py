@@ -56,7 +56,7 @@ code is 125. If Ctrl-C kills the run, `stoker run` also ends by SIGINT, so that 
 As with plain python, the run has a terminal if stdin, stdout and stderr are terminals. `stoker run` passes
 the signals INT, TERM, QUIT, USR1 and USR2 on to the run. Ctrl-C sends SIGINT to the run. If the run
 ignores SIGINT, press Ctrl-C three times within three seconds. Stoker then sends SIGTERM
-and, after --grace, SIGKILL. Before the run has started, Ctrl-C cancels the run.
+and, after the --grace time, SIGKILL. Before the run has started, Ctrl-C cancels the run.
 
 The run continues in the background in three cases: you press Ctrl-Z (`stoker run` ends with exit code 0), the terminal
 closes (129), or the program that reads the output exits, such as `| head` (141). To return to the run: stoker attach
@@ -172,8 +172,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     "--install",
     is_flag=True,
     help=(
-        "With --on: before the run, install on the machine the packages that uv.lock or requirements.txt "
-        "lists. A later run with the same file uses the same environment. Stoker does not install torch: "
+        "With --on: before the run, install the packages of uv.lock or requirements.txt on the machine. "
+        "A later run with the same file uses the same environment. Stoker does not install torch: "
         "the run uses the torch of the machine."
     ),
 )
@@ -186,7 +186,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     "--grace",
     type=Duration(),
     metavar="10s",
-    help="Time that the run has to exit after each signal, before Stoker sends the next signal.  "
+    help="Time for the run to exit after each signal, before Stoker sends the next signal.  "
          "[default: 10s]",
 )
 @click.option(
@@ -210,8 +210,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     type=click.Choice(["auto", "off"]),
     default=None,
     show_default="auto",
-    help="auto: record a training, so that `stoker start` can resume the training exactly. off: do not "
-         "record. The script needs no changes.",
+    help="auto: record a training, so that `stoker start` can resume the training exactly, without changes "
+         "to the script. off: do not record.",
 )
 @click.option("--audit", is_flag=True, help="Test exact resume during the training, on a spare CPU core.")
 @click.option(
@@ -251,8 +251,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     multiple=True,
     metavar="PATTERNS",
     help=(
-        "With --on: copy these files to this machine while the run is active, such as '*.pt,logs/**'. Can "
-        "be repeated."
+        "With --on: while the run is active, copy files to this machine if their names match these "
+        "patterns, such as '*.pt,logs/**'. Can be repeated."
     ),
 )
 @click.option("--dry-run", is_flag=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from urllib.parse import urlencode
 
@@ -14,7 +15,7 @@ from console_place import Place
 from stoker.base.config import Home
 from stoker.base.state import State
 from stoker.client import Client
-from stoker.console import cores, table
+from stoker.console import cores, table, words
 from stoker.console.app import Rendered
 from stoker.console.lasts import Lasts, last_values
 from stoker.console.source import Source
@@ -170,6 +171,18 @@ def test_a_sweep_is_begun_in_the_browser(place: Place):
     assert sorted(each["command"][-2:] for each in found) == [["--lr", "1"], ["--lr", "2"]]
     for name in ("web-1", "web-2"):
         place.ground.wait_state(name, "done", timeout_s=90)
+    assert "<code>python train.py 3 --lr …</code>" in place.reader.get("/sweeps")
+
+
+@pytest.mark.parametrize(("commands", "shown"), [
+    (["python train.py lr=1 'a b'", "python train.py lr=2 'a b'"], "python train.py lr=… 'a b'"),
+    (["python train.py lr=1 x", "python train.py wd=1 x"], "python train.py … x"),
+    (["python train.py 1", "python train.py a=1"], "python train.py …"),
+    (["python train.py --deep", "python train.py"], "python train.py"),
+    (["python train.py"], "python train.py"),
+])
+def test_a_sweep_has_one_command(commands, shown):
+    assert words.shared_command([{"command": shlex.split(each)} for each in commands]) == shown
 
 
 @pytest.mark.parametrize(("change", "says"), [

@@ -206,6 +206,22 @@ def short_command(words: Sequence[str]) -> str:
     return shlex.join(short_words(words))
 
 
+def shared_command(runs: Sequence[Mapping]) -> str:
+    """The command of several runs, newest first, with `…` for each value in which they differ."""
+    commands = [short_words(run["command"]) for run in runs]
+    if len({len(words) for words in commands}) > 1:
+        return shlex.join(commands[-1])
+    return " ".join(_shared_word(set(each)) for each in zip(*commands, strict=True))
+
+
+def _shared_word(words: set[str]) -> str:
+    if len(words) == 1:
+        return shlex.quote(*words)
+    names = {word.partition("=")[0] if "=" in word else None for word in words}
+    name = names.pop()
+    return f"{name}=…" if name and not names else "…"
+
+
 def moment(iso_time: str | None) -> str:
     """An ISO time as local time of this machine."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(from_iso(iso_time))) if iso_time else ""
@@ -251,6 +267,7 @@ FILTERS = {
     "said": said,
     "command": command,
     "short_command": short_command,
+    "shared_command": shared_command,
     "moment": moment,
     "since": since,
     "share": share,

@@ -188,7 +188,8 @@ class Engine:
 
     def average(self, value: float | torch.Tensor, weight: float = 1.0) -> float:
         """Return the mean of `value` over all ranks. `weight` is the weight of this rank, such as the number
-        of its samples. Call this method on every rank, after a loop."""
+        of its samples. Call this method on every rank. If you sum values in a loop over batches, call this
+        method after the loop."""
         if self._core.world.size > 1 and self._core.evaluating and self._core.inside_batches():
             raise InvalidSpec(
                 (
@@ -201,8 +202,8 @@ class Engine:
         return total / weights if weights else float("nan")
 
     def save(self, score: float | None = None) -> None:
-        """Request a checkpoint. The Engine saves when the loop asks for the next batch after an optimizer
-        step, or for the next epoch.
+        """Request a checkpoint. The Engine saves before the first micro-batch of the next optimizer step, or
+        at the end of the epoch, whichever comes first.
 
         score: a number for how good the model is. A larger score is better. The Engine keeps the checkpoint
             with the best score in addition to the newest checkpoints. `export(best=True)` reads this

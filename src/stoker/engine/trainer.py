@@ -121,7 +121,7 @@ class Trainer:
             the folder of a run. `fit` loads each tensor that has the same name and shape in the model, and
             prints the names of the other tensors.
         If the task has an `EMA`, evaluation uses the averaged weights.
-        Raises StateError if no tensor fits.
+        Raises StateError if no tensor of `init_from` fits the model.
         """
         engine = self.engine
         self.task = task

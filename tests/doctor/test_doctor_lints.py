@@ -69,7 +69,7 @@ def test_several_lines_of_one_lint_are_one_finding(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("import torch\n" + "torch.nn.DataParallel(m)\n" * 9)
     found, = lints.look([source.load(path)], Surroundings(tmp_path, {}), CPUS)
-    assert found.line == 2 and "(also lines 3, 4, 5, 6, 7, ...)" in found.message
+    assert found.line == 2 and "The same problem in lines 3, 4, 5, 6, 7, and more." in found.message
 
 
 def test_workers_are_counted_against_the_cores_that_are_ours(tmp_path):

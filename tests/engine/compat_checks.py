@@ -330,7 +330,7 @@ def words_that_cannot_be_followed_are_refused():
     turns = type("Turns", (Plain,), {"configure_optimizers": lambda self: {"optimizer": torch.optim.SGD(self.parameters(), lr=0.1), "frequency": 5}})
     with pytest.raises(InvalidSpec, match="does not support `frequency`"):
         pl.Trainer(max_epochs=1).fit(turns(), DataLoader(DATA))
-    with pytest.raises(InvalidSpec, match="The script passes 2 loaders to train;"):
+    with pytest.raises(InvalidSpec, match="can train with only one loader, but the script passes 2 loaders"):
         pl.Trainer(max_epochs=1).fit(Plain(), {"a": DataLoader(DATA), "b": DataLoader(DATA)})
     with pytest.raises(InvalidSpec, match="the module must accumulate gradients by itself"):
         pl.Trainer(max_epochs=1, accumulate_grad_batches=2).fit(ByHand(True), DataLoader(DATA))

@@ -147,7 +147,7 @@ def nothing_is_changed_when_something_does_not_fit(tmp_path):
     with pytest.raises(StateError, match="optimizer1"):
         stoker.load_checkpoint(tmp_path, 0, other, wrong)
     assert other.weight.equal(before)
-    with pytest.raises(StateError, match=r"only one of the two has more\.schedule"):
+    with pytest.raises(StateError, match=r"only the arguments have more\.schedule"):
         stoker.load_checkpoint(tmp_path, 0, other, moved, schedule=torch.optim.lr_scheduler.StepLR(moved, 2))
     assert other.weight.equal(before)
     assert not moved.state

@@ -161,7 +161,7 @@ def test_a_machine_that_is_out_of_files_for_a_moment_is_asked_again():
             "    else: print('started')\n")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     told = done.stdout.splitlines()
-    assert len(told) == 2 and all(line.startswith("True This machine has no free") for line in told), (done.stdout, done.stderr)
+    assert len(told) == 2 and all(line.startswith("True This machine has reached a limit") for line in told), (done.stdout, done.stderr)
 
 
 @contextlib.contextmanager

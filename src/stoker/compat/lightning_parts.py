@@ -74,7 +74,9 @@ def _entry(given: object, monitor: str | None) -> dict:
 def check(model: LightningModule) -> None:
     """Raises InvalidSpec for a module that cannot be trained here."""
     if not isinstance(model, LightningModule) or not hasattr(model, "training_step"):
-        raise InvalidSpec(f"fit takes a LightningModule with a training_step, not a {type(model).__name__}.")
+        raise InvalidSpec(
+            f"trainer.fit takes a LightningModule with a training_step, not a {type(model).__name__}."
+        )
     for name in REPLACED:
         if hasattr(model, name):
             raise InvalidSpec(
@@ -135,7 +137,8 @@ def only_loader(loaders: Any, use: str = "evaluate") -> Iterable:
     if isinstance(several, list | tuple) and several and hasattr(several[0], "dataset"):
         if len(several) > 1:
             raise InvalidSpec(
-                f"The script passes {len(several)} loaders to {use}; Stoker's Trainer supports one loader.",
+                f"Stoker's Trainer can {use} with only one loader, but the script passes {len(several)} "
+                "loaders.",
                 hint="To join the datasets: torch.utils.data.ConcatDataset",
             )
         return several[0]

@@ -171,7 +171,7 @@ def plan(given: dict[str, Any]) -> Plan:
         )
     if take("overfit_batches", 0):
         raise InvalidSpec(
-            "Trainer(overfit_batches=...) is not supported: pass a small loader to fit instead."
+            "Trainer(overfit_batches=...) is not supported: pass a small loader to trainer.fit instead."
         )
     unknown = sorted(set(words) - WITHOUT_EFFECT)
     if unknown:

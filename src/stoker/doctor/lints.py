@@ -80,7 +80,7 @@ LINTS = {
             "save-each-step",
             "note",
             "The script writes a checkpoint at each step.",
-            "Save every N steps or minutes. Choose N by how much work you can afford to lose.",
+            "Save every N steps or minutes. A crash loses the work after the last save.",
             lint_speed.save_each_step,
         ),
         Lint(
@@ -232,10 +232,11 @@ def look(sources: Sequence[Source], around: Surroundings, cpus: float | None = N
         for lint, lines in sorted(
             lint_lines(source, own_cpus() if cpus is None else cpus), key=lambda f: f[1][0]
         ):
-            more = [*map(str, lines[1:_LINES_NAMED]), *(["..."] if len(lines) > _LINES_NAMED else [])]
-            also = f" (also line{'s' if len(more) > 1 else ''} {', '.join(more)})" if more else ""
+            more = [*map(str, lines[1:_LINES_NAMED]), *(["and more"] if len(lines) > _LINES_NAMED else [])]
+            several = "s" if len(more) > 1 else ""
+            also = f" The same problem in line{several} {', '.join(more)}." if more else ""
             yield Finding(
-                lint.level, lint.name, lint.why[:-1] + also + ".", lint.do, name, lines[0], lint.name
+                lint.level, lint.name, lint.why + also, lint.do, name, lines[0], lint.name
             )
 
 

@@ -178,8 +178,8 @@ def cgroup(root: Path = Path("/")) -> Iterator[Finding]:
         )
         text = f"{format_size(ours)} of memory{why}."
         low = (
-            "If a run needs more, the kernel kills the run; smaller batches and fewer workers use less "
-            "memory."
+            "If a run needs more memory, the kernel kills the run; smaller batches and fewer workers use "
+            "less memory."
             if ours < _MEMORY_WARN
             else ""
         )

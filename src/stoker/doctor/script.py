@@ -172,11 +172,11 @@ def _cuda(reader: Reader, around: Surroundings) -> Iterator[Finding]:
         sure = sorted(fatal & set(found)) if level == "warn" else []
         first = sure[0] if sure else min(found)
         more = sorted(n for n in found if n != first)
-        listed = ", ".join([*map(str, more[:5]), *(["..."] if len(more) > 5 else [])])
-        also = f" (also line{'s' if len(more) > 1 else ''} {listed})" if more else ""
+        listed = ", ".join([*map(str, more[:5]), *(["and more"] if len(more) > 5 else [])])
+        also = f" The same problem in line{'s' if len(more) > 1 else ''} {listed}." if more else ""
         sometimes = " in some cases" if level == "note" else ""
         yield Finding("fail" if sure else level, "cuda",
-                      f"{found[first]} needs a GPU{sometimes}, but no GPU is visible{also}.",
+                      f"{found[first]} needs a GPU{sometimes}, but no GPU is visible.{also}",
                       _cuda_hint(first, nccl, bool(sure)), around.name(reader.source), first)
 
 

@@ -98,8 +98,8 @@ class Core:
             if self.window < self.world.size:
                 raise StateError(
                     (
-                        f"The run started with {self.window} micro-batches per step, and each "
-                        f"rank needs at least one of them; {self.world.size} ranks are too many."
+                        f"The run started with {self.window} micro-batches per step. Each rank needs at "
+                        f"least one micro-batch, so {self.world.size} ranks are too many."
                     ),
                     hint=f"Use at most {self.window} ranks.",
                 )

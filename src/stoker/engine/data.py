@@ -227,7 +227,7 @@ class Loader(Feed):
 
     def agreed(self, items: Iterator, world: World) -> Iterator:
         return (
-            items if self._own is None else _same_first(items, world, type(self.sampler).__name__, "samples")
+            items if self._own is None else _same_first(items, world, type(self.sampler).__name__)
         )
 
     def size(self, item: Indices) -> int:
@@ -371,7 +371,7 @@ class Stream(Feed):
 
     def agreed(self, items: Iterator, world: World) -> Iterator:
         self._speaks = world.rank == 0
-        return _same_first(items, world, self.name, "stream")
+        return _same_first(items, world, self.name)
 
     def ahead(self) -> bool:
         return self.holder is None  # its state would be that of the batch after
@@ -388,7 +388,7 @@ class Stream(Feed):
         return {"dataset": self.name, "batch": self.batch_size}
 
 
-def _same_first(items: Iterator, world: World, name: str, what: str) -> Iterator:
+def _same_first(items: Iterator, world: World, name: str) -> Iterator:
     """The items. Raises StateError if a rank gets another first one than rank 0:
     then each would train on a part of its own part."""
     first = next(items, None)
@@ -398,7 +398,7 @@ def _same_first(items: Iterator, world: World, name: str, what: str) -> Iterator
         raise StateError(
             f"{name} gives rank {other} different batches than rank 0.",
             hint=(
-                f"Give each rank all {what}, in the same order: the engine distributes the batches over "
+                "Give all batches to each rank, in the same order: the engine distributes the batches over "
                 "the ranks."
             ),
         )

@@ -82,7 +82,7 @@ class Engine:
                 core.prepare(model, compile)
         if models and not any(True for m in models for _ in m.parameters()) and not core.objects.models:
             raise InvalidSpec(f"{type(models[0]).__name__} has no parameters: there is nothing to train.",
-                              hint="Lazy layers need one forward pass before setup.")
+                              hint="Lazy layers need one forward pass before engine.setup.")
         core.remember(things)
         return things[0] if len(things) == 1 else things
 
@@ -194,7 +194,7 @@ class Engine:
             raise InvalidSpec(
                 (
                     "engine.average cannot work inside an evaluation loop: "
-                    "the ranks have different numbers of batches."
+                    "the ranks can have different numbers of batches."
                 ),
                 hint="Sum in the loop, then call engine.average(total / count, weight=count).",
             )

@@ -68,9 +68,9 @@ class Objects:
                 raise InvalidSpec(
                     (
                         f"{name} ({type(thing).__name__}) has {len(strangers)} parameters of models that "
-                        "were not given to setup."
+                        "were not given to engine.setup."
                     ),
-                    hint="Give all models of an optimizer to setup.",
+                    hint="Give all models of an optimizer to engine.setup.",
                 )
             self.optimizers.append(thing)
             self._states[name] = OptimizerState(name, thing, self.parameter_names)
@@ -97,7 +97,7 @@ class Objects:
         for name, state in self._states.items():
             if isinstance(state, ModelState) and state.model is model:
                 return name
-        raise InvalidSpec(f"This {type(model).__name__} was not given to setup.")
+        raise InvalidSpec(f"This {type(model).__name__} was not given to engine.setup.")
 
     def _numbers(self) -> list[torch.Tensor]:
         """The parameters of all models that are not whole numbers."""

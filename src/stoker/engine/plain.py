@@ -119,8 +119,9 @@ def load_checkpoint(
         checkpoint.correct_latest(saved)
     missing = [name for name in states if name not in body] + [name for name in body if name not in states]
     if missing:
+        only = "the checkpoint has" if missing[0] in body else "the arguments have"
         raise StateError(f"The checkpoint {saved.path} and the arguments of load_checkpoint do not agree: "
-                         f"only one of the two has {missing[0]}.")
+                         f"only {only} {missing[0]}.")
     _all_or_nothing(
         states, {name: tree.decode(each, saved.tensors, _home(states[name])) for name, each in body.items()}
     )

@@ -33,8 +33,8 @@ def kind_of(value: object, place: int) -> str:
         )
     if isinstance(value, nn.parallel.DistributedDataParallel | nn.DataParallel):
         raise InvalidSpec(
-            f"Argument {place} of setup is a {type(value).__name__}.",
-            hint="Give setup the plain model; Engine itself adds up the gradients of all ranks.",
+            f"Argument {place} of engine.setup must not be a {type(value).__name__}.",
+            hint="Give engine.setup the plain model; Engine itself adds up the gradients of all ranks.",
         )
     if isinstance(value, nn.Module):
         return "model"
@@ -46,10 +46,10 @@ def kind_of(value: object, place: int) -> str:
         return "object"
     raise InvalidSpec(
         (
-            f"Argument {place} of setup is a {type(value).__name__}: it must have state_dict and "
+            f"Argument {place} of engine.setup is a {type(value).__name__}: it must have state_dict and "
             "load_state_dict."
         ),
-        hint="setup takes objects with both methods, such as models, optimizers and loaders; "
+        hint="engine.setup takes objects with both methods, such as models, optimizers and loaders; "
         "engine.keep(name=value) takes plain values.",
     )
 

@@ -198,7 +198,7 @@ class Trainer:
             per_epoch = -(-len(cast(Sized, train)) // self.engine._core.window)
         except TypeError:
             raise InvalidSpec("Trainer(steps=...) needs a loader that has a length.",
-                              hint="Use epochs, or give the dataset a __len__.") from None
+                              hint="Use Trainer(epochs=...), or give the dataset a __len__.") from None
         assert self.steps is not None  # epochs is None: exactly one of the two is given
         return -(-self.steps // per_epoch) if per_epoch else 0
 

@@ -311,7 +311,7 @@ def shell_code(code: int) -> int:
 
 
 def scarce(error: OSError) -> TargetError:
-    return TargetError(f"This machine has no free process, file or memory left: {error.strerror}.",
+    return TargetError(f"This machine has reached a limit (processes, files or memory): {error.strerror}.",
                        hint="See the limits: ulimit -a   See the active runs: stoker top", retry=True)
 
 

@@ -113,7 +113,7 @@ class Wire:
         try:
             return json.loads(b"".join(parts))
         except ValueError:
-            raise tree.Torn("an answer that is not valid") from None
+            raise tree.Torn("an answer is not valid") from None
 
     def take(self, size):
         """Iterate over the next `size` bytes."""
@@ -192,7 +192,7 @@ class Cache:
                 return
             sha, begin = told["sha"], told["from"]
             if sha not in sizes or not 0 <= begin <= sizes[sha]:
-                raise tree.Torn("content that was not requested")
+                raise tree.Torn("the sender sent content that was not requested")
             path = self.path(sha)
             part = path + ending
             if path[:-len(sha)] not in made:

@@ -264,7 +264,7 @@ class SshHost(Host):
             except parcel.Changed as e:
                 raise TargetError(
                     f"{e} has changed since the run began, or since Stoker listed the files to send.",
-                    hint="Start a new run with --new when no program changes this folder.",
+                    hint="Wait until no program changes the folder. Then start a new run with --new.",
                     retry=False,
                 ) from e
             except OSError as e:

@@ -12,7 +12,7 @@ SAYINGS = (
         r"REMOTE HOST IDENTIFICATION HAS CHANGED",
         "The host key of {host} has changed.",
         (
-            "If the machine was reinstalled: ssh-keygen -R {name}, then ssh {host} and compare the new "
+            "If the machine was reinstalled: `ssh-keygen -R {name}`, then `ssh {host}`, and compare the new "
             "key. If the machine was not reinstalled, the change may be an attack."
         ),
         False,
@@ -20,13 +20,13 @@ SAYINGS = (
     (
         r"Host key verification failed|No .* host key is known",
         "The host key of {host} is unknown.",
-        "Log in once: ssh {host}   Compare the key that ssh shows with the machine's key, then answer yes.",
+        "Log in once: ssh {host}   Answer yes only if the key that ssh shows is the key of the machine.",
         False,
     ),
     (
         r"Permission denied \(|Too many authentication failures|No more authentication methods",
         "{host} refused the ssh key.",
-        "Set up a key: ssh-copy-id {host}   (then ssh {host} true must work without a password)",
+        "Set up a key: ssh-copy-id {host}   Then this command must work without a password: ssh {host} true",
         False,
     ),
     (

@@ -230,7 +230,7 @@ def _check(member, first, folders):
     if member is not first and (parent not in folders or last in ("", ".", "..")):
         raise Torn(f"a name points outside of the folder: {member.name!r}")
     if not (member.isdir() or member.issym() or member.isreg()):
-        raise Torn(f"not a file, folder or link: {member.name!r}")
+        raise Torn(f"{member.name!r} is not a file, folder or link")
     if member.isdir():
         folders.add(member.name)
 

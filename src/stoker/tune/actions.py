@@ -33,7 +33,7 @@ _ADVICE = {
         "Remove calls such as empty_cache() or gc.collect() from the loop. PyTorch reuses memory anyway."
     ),
     "logging": "Print or log less often, for example every 50 steps.",
-    "checkpoint": "Save every N steps or minutes. Choose N by how much work you can afford to lose.",
+    "checkpoint": "Save every N steps or minutes. A crash loses the work after the last save.",
     "validation": "Validate after an epoch, or every N steps.",
     "double": "Convert data and model to float32: numpy's default is float64.",
     "layout": "Use the same memory layout in the loader and in all later operations.",

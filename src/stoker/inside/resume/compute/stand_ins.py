@@ -69,7 +69,7 @@ def build(value: object) -> object:
     if described is not None:
         structure, more, contents = described
         if number != len(_known):
-            outcome.diverged(words.TEMPLATES.format(number=number, known=len(_known)))
+            outcome.diverged(words.TEMPLATES.format(number=number))
         _ids[structure, more] = number
         _known.append([structure, contents, None])
     known = _known[number]

@@ -104,24 +104,22 @@ EARLY_LESS = "before the import of torch, the resumed script did less than in th
 EARLY_GONE = "the part of the recording from before the import of torch is missing"
 OTHER_QUESTION = "the resumed script calls {name} with {now!r} (recorded: {then!r})"
 TEMPLATES = (
-    "a newer version of Stoker wrote the recording: the recording has data of form {number}, but this "
-    "version knows only {known} forms"
+    "a newer version of Stoker wrote the recording, and this version cannot read a part of the recording "
+    "(data form {number})"
 )
 OTHER_MODULE = (
     "the resumed script calls a different module or optimizer (recorded: object number {then}; "
     "now: object number {now}, {type})"
 )
 UNDO_TREE = (
-    "the script renames {path}, a folder with more than {count} entries; Stoker could not undo this change "
-    "in a resume"
+    "the script renames {path}, a folder with more than {count} entries; a resume cannot undo this change"
 )
 UNDO_NAMES = (
-    "the script overwrites {path}, which has a second name (a hard link); Stoker could not undo this change "
-    "in a resume"
+    "the script overwrites {path}, which has a second name (a hard link); a resume cannot undo this change"
 )
 UNDO_CAP = (
-    "since the last image, the script overwrote more than {size} MiB of files; Stoker does not keep copies "
-    "above this size (current file: {path})"
+    "since the last image, the script overwrote more than {size} MiB of files, which is Stoker's limit for "
+    "copies of old content (current file: {path})"
 )
 UNDO_ROOM = (
     "the script overwrites {path}, but the disk has no space for a copy of the old content ({size} MiB)"
@@ -215,7 +213,7 @@ SAMPLER_OTHER = "the state of a sampler differs from the image"
 # -- objects, images, and changes since the recording
 NOT_SAVED = "exact resume does not support this object yet: {what}"
 GRAPH_ALIVE = (
-    "{name} keeps an autograd graph that a call of backward() could still use. To release the graph, use "
+    "{name} keeps an autograd graph that a call of backward() can still use. To release the graph, use "
     ".item() or .detach()"
 )
 GRAPH_KEPT = (
@@ -242,7 +240,7 @@ SHORT_TAIL = (
 OTHER_STACK = "the script is at a different line (in the image: {then}; now: {now})"
 OTHER_STATE = "{name} differs (in the image: {then}; now: {now})"
 ALIAS = "the same as "
-NOT_BUILT = "a resume cannot create {name} again"
+NOT_BUILT = "a resume cannot recreate {name}"
 MAP_REPLACED = "the memory-mapped file {path} was replaced or removed"
 ADDRESS = "{name} is the memory address of {what}; this address differs in each process"
 NOT_MADE = (
@@ -290,7 +288,7 @@ SPAWNED = (
 )
 CHILD = "a process that the script started is still running (name {name}, process id {pid})"
 OWN_EXTENSION = (
-    "{path} is a C extension that Stoker does not know, so an image could lack a part of the state of {path}"
+    "{path} is a C extension that Stoker does not know, so an image may lack a part of the state of {path}"
 )
 PROCESS = "the script starts another program during training ({what}, {where})"
 SOCKET = "the script uses the network during training ({where})"

@@ -366,7 +366,7 @@ def build_optimizer(optimizer, entries: list, find) -> None:
     state = {}
     for (how, key), tree in entries:
         if how == "place" and key >= len(by_place):
-            raise CannotBuild("the optimizer has fewer parameters")
+            raise CannotBuild("the state of an optimizer that now has fewer parameters")
         owner = by_place[key] if how == "place" else key
         state[owner] = build(tree, find, optimizer.state.get(owner))
     optimizer.state.clear()

@@ -267,7 +267,7 @@ class _Restore:
         if group not in self.made:
             source = self.meta["groups"][group]
             if source[0] == "same":
-                raise codec.CannotBuild("the image holds only a checksum of this memory, not the content")
+                raise codec.CannotBuild("a tensor: the image has only a checksum of its content")
             raw = (
                 _bytes_tensor(self.bytes_of(source)).clone()
                 if source[2]

@@ -121,7 +121,7 @@ def test_which_language(cookie, accepts, name):
     ("There is no run '完 a'.", "没有名为“完 a”的运行。"),
     ("There is no run 'done'.", "没有名为“done”的运行。"),
     ("Failed with exit code 3.", "失败，退出码 3。"),
-    ("68.7 GB of 271 GB free on the disk of your folder (/tmp/w).", "你的文件夹 (/tmp/w)：68.7 GB 可用，共 271 GB。"),
+    ("68.7 GB of 271 GB are free on the disk of your folder (/tmp/w).", "你的文件夹 (/tmp/w)：68.7 GB 可用，共 271 GB。"),
     ("box has no GPU.", "box has no GPU."),
     ("", ""),
 ])

@@ -98,8 +98,7 @@ LINTS = {
             "warn",
             (
                 "The step calls backward() only once, so retain_graph=True is not needed. "
-                "With retain_graph=True, if a step uses a tensor of the previous step, backward() goes "
-                "through all earlier steps again."
+                "With retain_graph=True, backward() may go through all earlier steps again."
             ),
             (
                 "Remove retain_graph=True. If backward() then fails, use detach() on the values that the "

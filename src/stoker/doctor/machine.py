@@ -86,7 +86,7 @@ def _disk(name: str, path: Path) -> Iterator[Finding]:
     yield Finding(
         level,
         "disk",
-        f"{format_size(free)} of {format_size(total)} free on the disk of {name} ({path}).",
+        f"{format_size(free)} of {format_size(total)} are free on the disk of {name} ({path}).",
         "" if level == "ok" else "Remove old runs with stoker gc, and old checkpoints.",
     )
     if info.f_files and (

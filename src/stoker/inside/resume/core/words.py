@@ -248,11 +248,11 @@ NOT_MADE = (
     "{name} again"
 )
 SAME_SCRIPT = (
-    "{path} was edited after the recording. To resume, restore the old file; "
+    "{path} was edited after the recording. To resume, undo the edit; "
     "otherwise the run restarts from scratch"
 )
 SAME_MODULE = (
-    "{path} differs from the code of the recording. To resume, restore the file; "
+    "{path} differs from the code of the recording. To resume, undo the change; "
     "otherwise the run restarts from scratch"
 )
 NOT_IMPORTED = (
@@ -261,7 +261,7 @@ NOT_IMPORTED = (
 )
 IMPORTED_NOW = "the resumed script imported {path}, which was not imported when the image was taken"
 SAME_INPUT = (
-    "the input {path} changed after the recording. To resume, restore the file; "
+    "the input {path} changed after the recording. To resume, undo the change; "
     "otherwise the run restarts from scratch"
 )
 SAME_ARGV = "command-line arguments changed (recorded: {then}; now: {now})"

@@ -393,7 +393,7 @@ def server_enable() -> None:
 
 @server.command("disable")
 def server_disable() -> None:
-    """Do not start the server at boot. This command undoes `enable`."""
+    """Undo `enable`: the server no longer starts at boot."""
     from stoker.cli.unit import disable
 
     print(disable())

@@ -289,7 +289,7 @@ def adopt(name: str, yes: bool, as_json: bool) -> int:
 @click.argument("name")
 @json_option()
 def check(name: str, as_json: bool) -> None:
-    """Print facts about a machine: CPUs, memory, disk, GPUs and their users, Pythons with torch, clock.
+    """Print facts about a machine: CPUs, memory, disk, GPUs and their users, Pythons with torch, system time.
 
     Looks for Pythons in PATH, in a login shell, in an interactive shell, and among conda and virtual
     environments. Exit code 5 if the machine cannot be reached.
@@ -339,7 +339,8 @@ def data(name: str, remove: tuple[str, ...], as_json: bool) -> None:
 @machine.command("rm")
 @click.argument("name")
 @click.option(
-    "-y", "--yes", is_flag=True, help="Remove the machine without asking, even if ended runs are still on it."
+    "-y", "--yes", is_flag=True,
+    help="Remove the machine without asking, even if data of ended runs are still on it.",
 )
 @json_option()
 def rm(name: str, yes: bool, as_json: bool) -> int:

@@ -37,7 +37,7 @@ VERBS: dict[str, tuple[str, str, str]] = {
     "keep": ("runs", "keep", "Give a run more time, or protect the run from gc."),
     "tag": ("listing", "tag", "Add tags to a run, or print its tags."),
     "note": ("listing", "note", "Write or print the note about a run."),
-    "rm": ("runs", "rm", "Delete runs, their logs and copies."),
+    "rm": ("runs", "rm", "Delete runs and all that Stoker stored about them."),
     "gc": ("admin", "gc", "Free the disk space of old runs."),
     "top": ("admin", "top", "Watch the machine and its active runs."),
     "machine": ("machines", "machine", "Add, list, check and remove other machines."),

@@ -536,7 +536,7 @@ def keep(ref: str, duration: float | None, pin: bool | None, as_json: bool) -> N
 )
 @json_option("Print the deleted runs as JSON.")
 def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
-    """Delete runs, with their logs, copies and records.
+    """Delete everything that Stoker stored about runs: run folders, logs, images.
 
     Does not delete files that the runs wrote into your own folders.
 

@@ -230,7 +230,7 @@ def _end(verdict: str, why: str = "") -> None:
     if _getpid() != _pid:
         _exit(1)
     if verdict == DIFFERENT:
-        steps = {"then": f"{_order.get('from_step', 0):,}", "now": f"{_order.get('step', 0):,}"}
+        steps = {"first": f"{_order.get('from_step', 0):,}", "last": f"{_order.get('step', 0):,}"}
         _put(os.path.join(phases.audit, outcome.REFUSED), words.AUDIT.format(**steps, what=why))
     compared = phases.log.values_compared if phases.log is not None else 0
     body = {

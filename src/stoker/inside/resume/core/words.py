@@ -52,7 +52,7 @@ NO_IMAGE = "no image was possible so far: {reason}"
 NO_POINT = "the script reached no line at which Stoker can take an image"
 
 # -- audits
-AUDIT = "an audit of steps {then} to {now} ended in a different state than the run: {what}"
+AUDIT = "an audit of steps {first} to {last} ended in a different state than the run: {what}"
 AUDIT_GPU = (
     "an audit must not use a GPU, but the script can see a GPU. If the training uses only the CPU, set "
     "CUDA_VISIBLE_DEVICES= (empty)"

@@ -202,7 +202,7 @@ def test_a_run_in_a_loop_over_a_list_takes_from_it_what_it_reads(ground: Ground,
 def test_a_list_in_a_pipe_that_a_run_took_and_did_not_read_is_told(ground: Ground):
     loop = f"printf '0.1\\n0.2\\n' | while read lr; do {shlex.quote(STOKER)} run --new -- sh -c 'sleep 0.5'; done"
     told = subprocess.run(["bash", "-c", loop], cwd=ground.work, env=ground.env, check=True, capture_output=True, text=True, timeout=60).stderr
-    assert told == "stoker: Stoker read stdin (4 B), but the run did not read this input. In a shell loop, add < /dev/null to the command.\n"
+    assert told == "stoker: Stoker read stdin (4 B), but the run did not read this input. In a shell loop, add `< /dev/null` to the command.\n"
 
 
 @pytest.mark.parametrize("line, told", [

@@ -35,7 +35,7 @@ def test_the_worse_runs_end_early_and_the_best_is_told_though_the_server_is_kill
     ground.script("train.py", TRAIN.replace("GO", repr(str(go))))
     words = ("sweep", "--name", "s", "--halve", "val_loss", "--at-once", "4", "--param", "lr=0.1,0.4,0.2,0.3", "--", "train.py")
     said = ground.stoker(*words).ok().err
-    assert "The best run and its command: stoker compare @s --sort val_loss" in said
+    assert "To see the best run and its command: stoker compare @s --sort val_loss" in said
     os.kill(ground.stoker("server", "status", "--json").json()["pid"], signal.SIGKILL)
     until(lambda: states(ground).count("stopped") >= 2, 90, "the worse runs to end")
     go.touch()

@@ -157,7 +157,7 @@ def test_a_server_of_the_same_version_that_lacks_what_we_send(liar):
     error = UnknownField("Any sentence.", fields=["hooks", "resume"]).to_json()
     client, _ = liar(answer(INFO), answer(json.dumps(error).encode(), b"400 Bad Request"))
     client.reach()
-    with pytest.raises(ServerError, match="is older than this command and does not know hooks, resume") as wrong:
+    with pytest.raises(ServerError, match="is older than this command and does not know these fields: hooks, resume") as wrong:
         client.submit({}, {}, {})
     assert "stoker server stop" in wrong.value.hint
 

@@ -101,7 +101,7 @@ HINTS = (  # text in the last words -> what it certainly means
     ),
     (
         "environment variable RANK expected",
-        "The script expects a launcher: start it with stoker run --ranks N, or with torchrun.",
+        "The script expects a launcher: start the script with `stoker run --ranks N`, or with torchrun.",
     ),
     ("Unable to locate sufficient", "The script needs more GPUs than this machine has."),
 )

@@ -378,7 +378,7 @@ def send_file(run_dir: str, path: str, offset: int) -> None:
     from hashlib import sha256
     *folders, name = path.split("/")
     if not {"", ".", ".."}.isdisjoint((*folders, name)):
-        raise OSError(errno.EINVAL, "not a path in the copy")
+        raise OSError(errno.EINVAL, "the path is not inside the copy of the folder")
     parent = open_folder(run_dir, WORK, *folders)
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)

@@ -219,7 +219,8 @@ def run(words, sentence, quiet=False):
     if process.returncode:
         last = [line for line in lines if line][-LINES_KEPT:]
         raise Failed(f"{sentence} (exit code {process.returncode}).", *last,
-                     "Correct the file and run again. Stoker has deleted the incomplete environment.")
+                     "Correct the cause, then start the run again. "
+                     "Stoker has deleted the incomplete environment.")
     return "\n".join(lines) + "\n"
 
 

@@ -61,7 +61,7 @@ class Denied(StokerError):
     code = "denied"
     exit_code = 4
     http_status = 403
-    default_hint = "Check the owner of this folder."
+    default_hint = "Check the owner of the state folder: $STOKER_HOME, or ~/.stoker"
 
 
 class TargetError(StokerError):

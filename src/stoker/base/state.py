@@ -245,7 +245,7 @@ def resuming(back: dict | None, attempt: int) -> str | None:
     if not back or back.get("attempt") != attempt or back.get("step") is None:
         return None
     if back.get("of") is None:
-        return f"repeating the steps after the image, at step {back['step']:,}"
+        return f"repeating the steps after the image, now at step {back['step']:,}"
     return f"resuming: step {back['step']:,} of {back['of']:,}"
 
 

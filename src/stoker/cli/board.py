@@ -36,9 +36,9 @@ LOG_END = 2000  # bytes
 @click.option(
     "--export",
     metavar="FOLDER",
-    help="Do not start TensorBoard; write event files into this folder: FOLDER/RUN/events.out.tfevents.*",
+    help="Do not start TensorBoard; write the event files FOLDER/RUN/events.out.tfevents.*",
 )
-@json_option('Print {"url", "runs"} as the first line.')
+@json_option('Print {"url": LINK, "runs": [NAME, ...]} as the first line.')
 def board(refs: tuple[str, ...], port: int | None, export: str | None, as_json: bool) -> None:
     """Show runs in TensorBoard on 127.0.0.1, until Ctrl-C. Without RUN: the runs that `stoker ps` lists.
 
@@ -108,8 +108,9 @@ class Written:
                 self._active.discard(run["id"])
             if say and broken:
                 output.say(
-                    f"{run['name']}: {output.cut(', '.join(broken), 200)}: TensorBoard accepts only whole "
-                    "numbers as steps, so Stoker numbers the points of these curves 1, 2, 3, ..."
+                    f"{run['name']}: TensorBoard accepts only whole numbers as steps. Stoker uses the "
+                    "order of the points as steps (1, 2, 3, ...) in these curves: "
+                    f"{output.cut(', '.join(broken), 200)}"
                 )
 
     def close(self) -> None:
@@ -163,7 +164,8 @@ def _serve(written: Written, folder: Path, port: int, as_json: bool) -> None:
         _follow(written, server)
         raise StokerError(
             f"TensorBoard ended: {_end(log)}",
-            hint="Or: stoker board --export FOLDER, then tensorboard --logdir FOLDER",
+            hint="To start TensorBoard yourself: stoker board --export FOLDER   then: "
+                 "tensorboard --logdir FOLDER",
         )
     except KeyboardInterrupt:
         pass

@@ -148,8 +148,8 @@ def _tensorboard(folder: Path, found: dict, curves: Sequence[dict]) -> list[str]
         written.append(f"tensorboard/{name}")
         if broken:
             output.say(
-                f"{name}: {output.cut(', '.join(broken), 200)}: TensorBoard accepts only whole numbers as "
-                "steps, so Stoker numbers the points of these curves 1, 2, 3, ..."
+                f"{name}: TensorBoard accepts only whole numbers as steps. Stoker uses the order of the "
+                f"points as steps (1, 2, 3, ...) in these curves: {output.cut(', '.join(broken), 200)}"
             )
     return written
 

@@ -42,13 +42,14 @@ HEADER = ("NAME", "ID", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "NUMBER
     "count",
     type=click.IntRange(min=0),
     metavar="N",
-    help="List the N runs that ended last.  [default: 10]",
+    help="List active runs and the N runs that ended last.  [default: 10]",
 )
 @click.option(
     "--since",
     type=Since(),
     metavar="2d",
-    help="List only active runs, and runs that ended within the last 2 days. Also accepts: today, yesterday.",
+    help="List only active runs, and runs that ended since this time, such as 2d (the last 2 days), today "
+         "or yesterday.",
 )
 @click.option(
     "--state",

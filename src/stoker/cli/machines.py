@@ -202,14 +202,14 @@ def _standing(machine: dict) -> str:
     if not machine["address"] or off is None:
         return "no --off command" if machine["address"] else ""
     if off["state"] == "waiting" and off["off_at"]:
-        return f"switched off at {output.local_time(off['off_at'])[11:16]}" + (
+        return f"will be switched off at {output.local_time(off['off_at'])[11:16]}" + (
             " at the latest" if off["why"] != "drained" else ""
         )
     if off["state"] == "failed":
         return f"the --off command failed (exit code {off['last']['code']})"
     if off["state"] in ("off", "ran"):
         return "the --off command was run"
-    return f"switched off {format_duration(off['after_s'])} after its last run"
+    return f"will be switched off {format_duration(off['after_s'])} after its last run"
 
 
 @machine.command("off")
@@ -236,8 +236,8 @@ def off(name: str, yes: bool, as_json: bool) -> int:
             raise InvalidSpec(
                 told,
                 hint=(
-                    f"stoker machine off --yes {output.shown(name)}   or copy the files first: "
-                    "stoker pull RUN"
+                    "To copy the files first: stoker pull RUN   To switch the machine off now: "
+                    f"stoker machine off --yes {output.shown(name)}"
                 ),
             )
         if not output.ask(f"{told} Switch {output.shown(name)} off?", default=False):
@@ -365,8 +365,8 @@ def rm(name: str, yes: bool, as_json: bool) -> int:
             raise InvalidSpec(
                 told,
                 hint=(
-                    f"stoker machine rm --yes {output.shown(name)}   or delete the runs first: "
-                    "stoker rm RUN..."
+                    "To delete the runs first: stoker rm RUN...   To remove the machine now: "
+                    f"stoker machine rm --yes {output.shown(name)}"
                 ),
             )
         if not output.ask(f"{told} Remove {output.shown(name)}?", default=False):

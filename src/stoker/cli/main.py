@@ -290,8 +290,8 @@ def _meant(args: Sequence[str]) -> str:
             return f"Did you mean {' or '.join(f'`stoker {verb}`' for verb in meant)}?"
         if not shutil.which(name):
             return "`stoker help` lists the verbs."
-        return f"To run it: stoker run -- {output.command_line(args)}"
-    return f"To run it: stoker run {output.command_line(args)}"
+        return f"To run this command: stoker run -- {output.command_line(args)}"
+    return f"To run this script: stoker run {output.command_line(args)}"
 
 
 if __name__ == "__main__":

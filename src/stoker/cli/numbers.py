@@ -49,7 +49,7 @@ POINT_COLUMNS = ("run", "metric", "source", "axis", "step", "value", "time")
     "--points",
     type=int,
     metavar="N",
-    help="Use at most about N points of each curve. The smallest and the largest value are always included.  "
+    help="Reduce each curve to about N points. The smallest and the largest value are always included.  "
          "[default: 10000]",
 )
 @json_option("Print the curves as one JSON object.")

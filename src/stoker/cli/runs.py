@@ -54,10 +54,13 @@ UNREACHABLE_S, UNREACHABLE_FORCED_S = 60.0, 10.0
     "--since",
     type=Since(),
     metavar="10m",
-    help="Print the output of the last 10 minutes. Also accepts: today, yesterday.",
+    help="Print only the output since this time, such as 10m (the last 10 minutes), today or yesterday.",
 )
 @click.option(
-    "--attempt", type=click.IntRange(min=1), metavar="N", help="Print attempt N instead of the newest."
+    "--attempt",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Print the output of attempt N.  [default: the newest attempt]",
 )
 @click.option("--out", "only", flag_value="out", help="Print standard output only.")
 @click.option("--err", "only", flag_value="err", help="Print standard error only.")
@@ -547,7 +550,8 @@ def rm(refs: tuple[str, ...], yes: bool, force: bool, as_json: bool) -> int:
     if not force and (active := next((run for run in found if not State(run["state"]).final), None)):
         ref = output.type_ref(active)
         raise StateError(f"{output.shown(active['name'])} is {active['state']}.",
-                         hint=f"stoker stop {ref}   first, or stop and delete: stoker rm --force {ref}")
+                         hint=f"Stop the run first: stoker stop {ref}   "
+                              f"Or stop and delete the run: stoker rm --force {ref}")
     if found and not yes:
         if not output.can_ask():
             raise InvalidSpec("Nothing was deleted, because Stoker needs a terminal to ask for confirmation.",
@@ -576,8 +580,7 @@ def _the_only(ref: str) -> dict:
         raise InvalidSpec(
             f"{run['same_name']} runs have the name {output.shown(ref)}; none was deleted.",
             hint=(
-                f"stoker rm {run['id']}   deletes the newest, {output.shown(run['name'])}. All ids: "
-                "stoker ps --all"
+                f"To delete the newest of them: stoker rm {run['id']}   To see all ids: stoker ps --all"
             ),
         )
     return run

@@ -115,7 +115,7 @@ def _facts(run: dict) -> Iterator[tuple[str, str]]:
     elif limit:
         yield "time limit", format_duration(limit)
     if run.get("waits_for_input"):
-        yield "waits for input", f"to type: stoker attach {output.type_ref(run)}"
+        yield "waits for input", f"to type the input: stoker attach {output.type_ref(run)}"
     if run.get("unreachable"):
         yield "reachable", f"no: {output.unreachable(run['unreachable'])}; the facts shown here may be old"
     elif run.get("reachability") == "unreachable":

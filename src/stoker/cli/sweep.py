@@ -234,7 +234,8 @@ class _Sweep:
         )
         if self._o["halve"]:
             metric = self._o["halve"].removesuffix(":min").removesuffix(":max")
-            output.say(f"The best run and its command: stoker compare {ref} --sort {output.shown(metric)}")
+            output.say(f"To see the best run and its command: stoker compare {ref} --sort "
+                       f"{output.shown(metric)}")
 
 
 def _free_name(runs: list[dict]) -> str:

@@ -50,8 +50,8 @@ Exit codes: 0: tuned, or no setting helps. 8: the condition of --fail-if is true
 @click.option("--for", "for_s", type=Duration(), default="60s", show_default=True, metavar="60s",
               help="Longest time of the search. Accuracy checks take extra time.")
 @click.option("--allow", multiple=True, type=click.Choice(["precision"]), metavar="precision",
-              help="Also try bfloat16 and TF32. Use these formats only if the training reaches the same "
-                   "loss.")
+              help="Also try bfloat16 and TF32. Stoker uses these formats only if the training reaches the "
+                   "same loss with them.")
 @click.option("--fail-if", metavar='"data wait > 10%"',
               help="For CI: exit with code 8 if this condition is true.")
 @click.option(

@@ -236,8 +236,7 @@ class _Bench:
         if len(same) < len(trials):
             return self._report(
                 f"exact resume did not work in {len(trials) - len(same)} of {len(trials)} trials: the "
-                "script restarted from scratch. The files from before the kill were still there, and the "
-                "results differ",
+                "script restarted from scratch with the files from before the kill, and its results differ",
                 notes,
                 1,
                 trials,
@@ -451,7 +450,8 @@ def _leads_out(command: list[str]) -> str:
     found = next((match[0] for text in texts if (match := re.search(r"(?<![\w./])\.\./[\w./-]*", text))), "")
     higher = f"cd .. && stoker verify-resume -- sh -c 'cd {shlex.quote(Path.cwd().name)} && exec python ...'"
     return found and (
-        f"The command or script uses {found}, which is outside of this folder and missing in the copy. "
+        f"The command or script uses {found}, which is outside of this folder. Stoker runs the script in "
+        f"a copy of this folder, and {found} is missing there. "
         f"Use an absolute path, or start in the parent folder: {higher}"
     )
 

@@ -255,7 +255,8 @@ class Client:
                 f"The running Stoker server is version {self._newer}; this command is the older version "
                 f"{__version__}."
             ),
-            hint="Use the newer stoker. Or: stoker server stop, then repeat your command. Runs continue.",
+            hint="Use the newer stoker. Or stop the server: stoker server stop   Then repeat your command. "
+                 "Runs continue.",
         )
 
     def _find(self) -> dict | None:
@@ -434,9 +435,9 @@ def _older_server(error: UnknownField) -> StokerError:
     # nonsense for us too: the server is right
     if not {field.name for field in fields(Spec)}.issuperset(error.fields):
         return error
-    return ServerError("The running Stoker server is older than this command and does not know "
-                       f"{', '.join(error.fields)}.",
-                       hint="stoker server stop   then repeat your command. Runs continue.")
+    return ServerError("The running Stoker server is older than this command and does not know these "
+                       f"fields: {', '.join(error.fields)}.",
+                       hint="Stop the server: stoker server stop   Then repeat your command. Runs continue.")
 
 
 def _near(ours: tuple[int, ...], theirs: tuple[int, ...]) -> bool:

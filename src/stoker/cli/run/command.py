@@ -120,8 +120,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     type=Gpus(),
     metavar="N|id:0,1",
     help=(
-        "N: wait for N free GPUs. id:0,1: use these GPUs, even if other programs use them too. "
-        "The run sees no other GPUs."
+        "With `N`: wait for N free GPUs. With `id:0,1`: use GPU 0 and GPU 1, even if other programs use "
+        "them too. The run sees no other GPUs."
     ),
 )
 @click.option("--ranks", type=click.IntRange(min=1, max=launch.MOST), metavar="N",
@@ -143,7 +143,7 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
     metavar="DIR",
     help="Folder that the script reads. With --on: Stoker sends the folder to the machine once. On the "
          "machine, the script finds the folder at the same relative path. If the script uses another "
-         "path, write NAME=DIR, where NAME is that path. Can be repeated.",
+         "path, write NAME=DIR: NAME is the path in the script. Can be repeated.",
 )
 @click.option("--data-rw", multiple=True, metavar="DIR",
               help="Like --data, for a folder that the script also writes to. With --on: each run gets "
@@ -441,7 +441,7 @@ def parse_env_file(path: str) -> dict[str, str]:
         if line.error or (line.key and line.value is None):
             number = line.original.line + len(line.original.string) - len(line.original.string.lstrip("\n"))
             raise InvalidSpec(
-                f"{path}, line {number}, is not KEY=VALUE.", hint="For an empty value write KEY="
+                f"{path}, line {number}, is not KEY=VALUE.", hint="For an empty value, write `KEY=`."
             )
     return {key: value or "" for key, value in dotenv_values(stream=StringIO(text)).items()}
 
@@ -502,7 +502,8 @@ def parse_data(given: tuple[str, ...], folder: str) -> dict[str, str]:
         if name.startswith("..") or name in ("", ".") or os.path.isabs(name):
             raise InvalidSpec(
                 f"{output.shown(each)} is outside of the working folder.",
-                hint=f"Add the path that the script uses for this folder: --data data={output.shown(place)}",
+                hint=f"If the script reads {output.shown(place)} at the path `data`: "
+                     f"--data data={output.shown(place)}",
             )
         parsed[name] = place
     return parsed

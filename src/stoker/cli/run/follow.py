@@ -276,7 +276,7 @@ class Follower:
         if read == 0:
             self._say(
                 f"Stoker read stdin ({format_size(taken)}), but the run did not read this input. In a "
-                "shell loop, add < /dev/null to the command."
+                "shell loop, add `< /dev/null` to the command."
             )
 
     def _lost(self) -> None:

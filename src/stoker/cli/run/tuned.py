@@ -37,7 +37,7 @@ def apply(o: Mapping[str, Any], spec: dict, env: dict[str, str]) -> list[str]:
         settings = rest if keep.words(rest) else {}
         left = [
             *left,
-            "torch.compile is not used. stoker tune found that torch.compile is faster, but compiled code "
+            "torch.compile is not used. `stoker tune` found that torch.compile is faster, but compiled code "
             "cannot resume exactly (to use torch.compile: --resume off)",
         ]
     told = [output.shown(line) for line in left]

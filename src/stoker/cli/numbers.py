@@ -50,7 +50,7 @@ POINT_COLUMNS = ("run", "metric", "source", "axis", "step", "value", "time")
     type=int,
     metavar="N",
     help="Reduce each curve to about N points. The smallest and the largest value are always included.  "
-         "[default: 10000]",
+         "[default: 1000; with --csv or --json: 10000]",
 )
 @json_option("Print the curves as one JSON object.")
 def plot(  # noqa: PLR0917

@@ -284,7 +284,8 @@ class Client:
         )
 
     def _replace(self, info: dict) -> None:
-        self._say(f"stoker: replacing the server {info.get('version')} by {__version__}; runs continue.")
+        self._say(f"stoker: replacing the server of version {info.get('version')} by version {__version__}; "
+                  "runs continue.")
         try:
             self._exchange(
                 "POST", "/v1/server/stop", json.dumps({"pid": info.get("pid")}).encode(), LOOK_MAX_S

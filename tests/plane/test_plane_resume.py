@@ -23,10 +23,10 @@ def test_a_run_that_is_recorded():
     assert resume.steps_before(back, 2) == 1478 and resume.steps_before(back, 3) == resume.steps_before(None, 2) == 0
     assert resume.sentence({"state": "recording"}, 1040, live=False) == "not resumable: no image was taken"
     told = resume.sentence({"state": "resumable", "image": IMAGE}, 1040)
-    assert told == f"image taken, not yet checked; 40s ago at step 12,310 (every 60 s, 0.4 % overhead, 2.0 MB); {resume.NOT_TRIED}"
+    assert told == f"image taken, not yet checked; newest image 40s ago at step 12,310 (every 60 s, 0.4 % overhead, 2.0 MB); {resume.NOT_TRIED}"
     by_steps = {**IMAGE, "every_s": None, "every_steps": 1500}
     told = resume.sentence({"state": "resumable", "image": by_steps}, 1040)
-    assert told == f"image taken, not yet checked; 40s ago at step 12,310 (every 1,500 steps, 0.4 % overhead, 2.0 MB); {resume.NOT_TRIED}"
+    assert told == f"image taken, not yet checked; newest image 40s ago at step 12,310 (every 1,500 steps, 0.4 % overhead, 2.0 MB); {resume.NOT_TRIED}"
 
 
 def test_a_run_that_is_not():
@@ -37,7 +37,7 @@ def test_a_run_that_is_not():
 
 def test_a_run_that_can_only_come_back_to_before():
     told = resume.sentence({"state": "resumable", "reason": "it started a process", "image": IMAGE}, 1040)
-    assert told.startswith("image taken, not yet checked; 40s ago") and told.endswith("recording ended, no more images: it started a process")
+    assert told.startswith("image taken, not yet checked; newest image 40s ago") and told.endswith("recording ended, no more images: it started a process")
 
 
 def test_a_file_edited_since_the_image_is_named(tmp_path):
@@ -71,16 +71,16 @@ def test_a_run_that_came_back():
 
 def test_a_run_that_began_anew():
     lives = [{"attempt": 1, "from": 0, "out_bytes": 0}, {"attempt": 2, "from": 0, "out_bytes": 0}]
-    left = "The attempt found the files as they were at the end of attempt 1"
+    left = "The attempt started with the files from the end of attempt 1"
     assert resume.began_anew({"lives": lives}) == f"attempt 2 restarted from scratch: there was no image. {left}"
     assert resume.began_anew({"lives": lives, "tried": [{"image": 1, "why": "x"}]}) == f"attempt 2 restarted from scratch: no image was usable. {left}"
     assert resume.began_anew({"lives": lives[:1]}) is None and resume.began_anew({}) is None
     assert resume.began_anew({"lives": [lives[0], {"attempt": 2, "from": 1, "out_bytes": 5}]}) is None
     assert resume.began_anew({"lives": lives, "resumed": {"attempt": 2, "step": 5}}) is None  # on a terminal
     lost = {"lives": lives, "not_given_back": {"attempt": 2, "files": ["a (Permission denied)"]}}
-    assert resume.began_anew(lost).endswith("at the end of attempt 1. Not restored: a (Permission denied); the content of these files is in resume/aside/2")
+    assert resume.began_anew(lost).endswith("the end of attempt 1. Stoker could not restore these files: a (Permission denied). Their content from before the resume is in resume/aside/2")
     third = {"lives": [lives[0], {"attempt": 3, "from": 0, "out_bytes": 0}], "given_back": [{"attempt": 2, "aside": 2}]}
-    assert resume.began_anew(third).endswith("The attempt found the files as they were just before attempt 2 replaced them with files of an image")
+    assert resume.began_anew(third).endswith("The attempt started with the files from before the resume in attempt 2")
     assert resume.began_anew({"lives": [*lives, {"attempt": 3, "from": 0}], "resumed": {"attempt": 2, "step": 5}})
 
 
@@ -90,7 +90,7 @@ def test_a_run_that_was_cut_short_on_its_way_back():
     assert "Stoker undid the attempt's changes to files" in resume.given_back(returned, False, 2, "t")
     assert resume.given_back(returned, False, 3, "t") is None
     lost = {**returned, "not_given_back": {"attempt": 2, "files": ["a (Permission denied)"]}}
-    assert "Not restored: a (Permission denied); the content of these files is in resume/aside/2" in resume.given_back(lost, False, 2, "t")
+    assert "Stoker could not restore these files: a (Permission denied). Their content from before the resume is in resume/aside/2" in resume.given_back(lost, False, 2, "t")
     told = resume.given_back({}, True, 2, "t")
     assert "The resume replaced files of your folder with files of an image" in told and "to get these files back: stoker start t or stoker rm t" in told
 
@@ -105,12 +105,12 @@ def test_a_run_that_was_audited():
     assert resume.audits({**state, "audited": []}) == "not audited yet"
     for known in (None, [], [audit(4100, "not audited", "no memory")]):
         told = resume.sentence({**state, "audited": known}, 1040)
-        assert told.startswith("image taken, not yet checked; 40s ago") and "resumable" not in told
+        assert told.startswith("image taken, not yet checked; newest image 40s ago") and "resumable" not in told
         assert resume.word({**state, "audited": known}) == "image taken, not yet checked" and not resume.checked({**state, "audited": known})
     assert resume.audits({**state, "audited": [], "not_audited": "a GPU"}) == "not audited: a GPU"
     assert resume.audits({**state, "audited": [audit(4100)]}) == "audited at step 4,100: bit-exact"
     two = {**state, "audited": [audit(4100), audit(8020)]}
-    assert resume.sentence(two, 1040) == ("resumable (checked); image 40s ago at step 12,310 (every 60 s, 0.4 % overhead, 2.0 MB); "
+    assert resume.sentence(two, 1040) == ("resumable (checked); newest image 40s ago at step 12,310 (every 60 s, 0.4 % overhead, 2.0 MB); "
                                           "audited at steps 4,100 and 8,020: bit-exact; the 4,290 steps after the last audit have not been checked yet")
     assert resume.word(two) == "resumable" and resume.checked(two)
     many = [audit(step) for step in (1, 2, 3, 4, 5)]

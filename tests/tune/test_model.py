@@ -131,7 +131,7 @@ def test_the_sum_is_left_open_where_clock_and_differencing_disagree():
 
 def test_noise_that_is_larger_than_what_is_left_open_is_told_and_not_printed_as_a_share():
     slower = rules.judge(facts(*pairs("R1", 26, split={"data": 0.1, "forward": 0.9})), made_facts.CARD)
-    assert slower.residual is None and "too busy to tell" in slower.noise and "unexplained  " not in report.text(slower, made_facts.CARD)
+    assert slower.residual is None and "cannot tell which share" in slower.noise and "unexplained  " not in report.text(slower, made_facts.CARD)
     uneven = [window(name, ms, block=block) for block, ms in enumerate((4, 9, 3, 11)) for name, ms in (("R0", 10), ("R1", ms), ("R0", 10))]
     assert rules.judge(facts(*uneven), made_facts.CARD).residual is None
     quiet = rules.judge(facts(*pairs("R1", 5, split={"data": 0.1, "forward": 0.9})), made_facts.CARD)

@@ -202,7 +202,7 @@ def test_tips_say_no_effect_where_it_was_measured():
 
 def test_tips_help_only_where_it_was_confirmed():
     found = judged(facts(*pairs("R1", 9.9), *pairs("bf16", 5.0)))
-    assert tip(found, "precision").state == "NOT TESTED" and "is not confirmed" in tip(found, "precision").text
+    assert tip(found, "precision").state == "NOT TESTED" and ", not confirmed" in tip(found, "precision").text
     assert tip(_told("bf16", "kept", ms=5.0), "precision").state == "HELPS"
 
 
@@ -290,7 +290,7 @@ def test_a_forecast_that_may_be_no_gain_at_all_helps_nowhere():
     found = judged(made)
     unsure = tuple(dataclasses.replace(a, ratio=Range(0.9, 0.7, 1.1)) for a in found.actions)
     told = rules.told_again(dataclasses.replace(found, actions=unsure), made, CARD)
-    assert tip(told, "precision").state == "NOT TESTED" and "+11% is uncertain" in tip(told, "precision").text
+    assert tip(told, "precision").state == "NOT TESTED" and "+11%, uncertain" in tip(told, "precision").text
     assert "Best setting" not in told.verdict and "may make a step" not in told.verdict
     assert sum(s.after_ms for s in told.stages) == pytest.approx(sum(s.now_ms for s in told.stages), rel=0.01)
 

@@ -50,7 +50,8 @@ class Machines:
         if not target.config.off:
             raise InvalidSpec(
                 f"{name} has no `off` command, so Stoker cannot switch the machine off.",
-                hint=f"stoker machine rm {name}, then: stoker machine add {name} ... --off 'shutdown -h now'",
+                hint=f"stoker machine rm {name}   then   "
+                f"stoker machine add {name} ... --off 'shutdown -h now'",
             )
         target.backend.power("order", target.order)
         return target.backend.power("now")

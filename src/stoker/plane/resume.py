@@ -24,9 +24,10 @@ DEAR = 0.1  # of the training that coming back saves: what costs more is said
 
 
 def sentence(state: dict | None, now: float, *, live: bool = True) -> str | None:
-    """"resumable (checked); image 40 s ago at step 12,310 (every 60 s, 0.4 % overhead);
+    """"resumable (checked); newest image 40 s ago at step 12,310 (every 60 s, 0.4 % overhead);
     audited at step 4,100: bit-exact", or without an audit
-    "image taken, not yet checked; 40 s ago at ...", or why not; None for a run that is not recorded."""
+    "image taken, not yet checked; newest image 40 s ago at ...", or why not; None for a run that is
+    not recorded."""
     if not state:
         return None
     word, reason, image = state.get("state"), state.get("reason"), state.get("image")
@@ -40,7 +41,7 @@ def sentence(state: dict | None, now: float, *, live: bool = True) -> str | None
         return "; ".join(filter(None, (f"{told}: {reason}" if reason else told, audited)))
     age = format_duration(now - image.get("at", now))
     told = (
-        f"{'resumable (checked); image' if checked(state) else f'{UNCHECKED};'} {age} ago at step "
+        f"{'resumable (checked)' if checked(state) else UNCHECKED}; newest image {age} ago at step "
         f"{image.get('step', 0):,}"
     )
     about = []
@@ -205,18 +206,13 @@ def began_anew(state: dict | None) -> str | None:
     returned = {each.get("attempt") for each in state.get("given_back") or ()}
     before = last["attempt"] - 1
     told = f"attempt {last['attempt']} restarted from scratch: {why}. "
-    told += "The attempt found the files as they were "
-    told += (
-        f"just before attempt {before} replaced them with files of an image"
-        if before in returned
-        else f"at the end of attempt {before}"
-    )
+    told += "The attempt started with the files from "
+    told += f"before the resume in attempt {before}" if before in returned else f"the end of attempt {before}"
     lost = state.get("not_given_back") or {}
     if lost.get("attempt") not in (last["attempt"], *({before} & returned)):
         return told
     return (
-        f"{told}. Not restored: {', '.join(lost.get('files') or ())}; the content of these files is in "
-        f"resume/aside/{lost['attempt']}"
+        f"{told}. {_not_restored(lost)}"
     )
 
 
@@ -236,14 +232,18 @@ def given_back(state: dict | None, put_back: bool, attempt: int, ref: str) -> st
         return None
     told = (
         f"attempt {attempt} ended while it was resuming. Stoker undid the attempt's changes to files. "
-        f"If this replaced files, the replaced files are in resume/aside/{of.get('aside')}"
+        f"The changed files, if any, are now in resume/aside/{of.get('aside')}"
     )
     lost = (state or {}).get("not_given_back") or {}
     if lost.get("attempt") != of.get("aside"):
         return told
+    return f"{told}. {_not_restored(lost)}"
+
+
+def _not_restored(lost: dict) -> str:
     return (
-        f"{told}. Not restored: {', '.join(lost.get('files') or ())}; "
-        f"the content of these files is in resume/aside/{lost['attempt']}"
+        f"Stoker could not restore these files: {', '.join(lost.get('files') or ())}. "
+        f"Their content from before the resume is in resume/aside/{lost['attempt']}"
     )
 
 

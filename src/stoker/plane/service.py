@@ -136,7 +136,9 @@ class Service(Finding):
         was made.
         """
         if on_name_taken not in ("refuse", "continue"):
-            raise InvalidSpec(f"on_name_taken must be 'refuse' or 'continue', not '{on_name_taken}'.")
+            raise InvalidSpec(
+                f"The argument `on_name_taken` must be 'refuse' or 'continue', not '{on_name_taken}'."
+            )
         asked, wanted = read_spec(spec), read_limits(limits)
         if dry_run:
             return precheck.preview(asked, self._submitter.checked(asked), self._targets.config())
@@ -494,7 +496,7 @@ class Service(Finding):
         Without `follow`, a run that has not begun raises StateError.
         """
         if stream not in ("out", "err", "both"):
-            raise InvalidSpec(f"There is no stream '{stream}'.", hint="Use out, err or both.")
+            raise InvalidSpec(f"There is no stream '{stream}'.", hint="Use `out`, `err` or `both`.")
         named = self._find(ref)
         run_id = named.id
         if stream == "both" and not named.spec.split_stderr:

@@ -101,7 +101,7 @@ class Submitter:
         if asked.slots and target.config.slots is None:
             warnings.append(
                 f"CPU slots are not counted on '{target.name}', so the run does not wait. "
-                "To count slots, write slots = N into config.toml"
+                "To count slots, write `slots = N` into config.toml"
             )
         with self._named(asked) as (run_id, name, stem, number):
             shown = _shown_gpus(asked, target, env)
@@ -376,8 +376,8 @@ def _crowd(q: Queries, run: Run) -> list[str]:
     if run.slots or count <= cores:
         return []
     return [f"With this run, {count} runs share {cores} {'core' if cores == 1 else 'cores'} and {CROWDED}. "
-            f"To let runs wait for free cores: write slots = {cores} into config.toml, then use stoker run "
-            f"--slots 1 ..."]
+            f"To let runs wait for free cores: write `slots = {cores}` into config.toml, then use `stoker "
+            f"run --slots 1 ...`"]
 
 
 def _shown_gpus(asked: Spec, target: Target, env: dict[str, str]) -> tuple[str, ...]:

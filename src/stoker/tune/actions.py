@@ -309,7 +309,8 @@ def _kept(view: View, reading: Reading, whole: float, waits: Range) -> Iterator[
             "batched",
             "setting",
             "A",
-            "Fetch whole batches at once. In Stoker's comparison, the samples were the same.",
+            "Fetch whole batches at once. Stoker compared these batches with samples that were read one by "
+            "one, and found no difference.",
             ratio,
             0.95 if view.ratio("batched") else 0.8,
             "sample_work",
@@ -349,7 +350,8 @@ def _forecast(seconds: float, whole: float) -> Range:
 
 
 _ALONE = (
-    "Stoker compiles only with stoker run --resume off, because exact resume does not support compiled code."
+    "Stoker compiles the model only with `stoker run --resume off`, because exact resume does not support "
+    "compiled code."
 )
 _MEASURED: dict[str, tuple[str, str, dict, str]] = {  # name -> risk, text, settings, cause
     "bf16": (

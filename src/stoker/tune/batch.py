@@ -607,7 +607,7 @@ class _Probes:
 
 
 NO_LOADER = "the script has no DataLoader, so Stoker cannot change the batch size"
-_OVER = "the script ended before this size was measured"
+_OVER = "the script ended before Stoker measured this batch size"
 
 
 def _json_lines(path: Path) -> Sequence[dict]:

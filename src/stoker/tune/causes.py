@@ -147,7 +147,7 @@ def _optimizer(view: View) -> Iterator[Cause]:
     if tensors >= costs.MANY_TENSORS and fused is None and not known and share >= LEAST:
         yield Cause(
             "optimizer",
-            f"The optimizer processes {tensors} tensors one by one: {share:.0%} of the step.",
+            f"The optimizer processes {tensors} tensors one by one. This takes {share:.0%} of the step.",
             Range(0.7 * share, 0.3 * share, 0.9 * share),
             "sampler" if view.sampled else "clock",
         )
@@ -155,7 +155,7 @@ def _optimizer(view: View) -> Iterator[Cause]:
         won = min(1 - fused.value, share)
         yield Cause(
             "optimizer",
-            f"The optimizer processes {tensors} tensors one by one: {share:.0%} of the step; "
+            f"The optimizer processes {tensors} tensors one by one. This takes {share:.0%} of the step; "
             "with a fused optimizer, a step takes "
             f"{fused.value:.0%} of its current time.",
             Range(won, min(won, 1 - fused.high), max(won, 1 - fused.low)),

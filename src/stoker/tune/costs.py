@@ -93,7 +93,7 @@ def _of(
     wide = 2 * (sampled * (1 - sampled) / max(view.sampled, 1)) ** 0.5 if view.sampled else 0.2 * share
     yield Cause(
         name,
-        f"{text.format(often=often)}: {share:.0%} of the time.",
+        f"{text.format(often=often)}. This takes {share:.0%} of the time.",
         Range(share, max(0.0, share - wide), min(1.0, share + wide)),
         "clock" if clock > sampled else "sampler",
         file,

@@ -208,7 +208,7 @@ def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
         text = f"Each epoch prepares the same samples again: {each}."
         yield Cause("repeated_work", text, share, "differencing", *place)
         return
-    text = f"Preparing samples takes {each}: {share.value:.0%} of the step."
+    text = f"Preparing samples takes {each}. This is {share.value:.0%} of the step."
     yield Cause("sample_work", text, share, "differencing", *place)
 
 
@@ -225,7 +225,7 @@ def _by_window(view: View, stall: Range) -> Iterator[Cause]:
     if busy < 1 - _WAITS * stall.value:
         yield Cause(
             "storage",
-            f"{stall.value:.0%} of the step is loading data, but the process computes for only "
+            f"Loading data takes {stall.value:.0%} of the step, but the process computes for only "
             f"{cpu / whole:.0%} "
             "of this time: the storage is slow.",
             stall,
@@ -233,7 +233,7 @@ def _by_window(view: View, stall: Range) -> Iterator[Cause]:
             *_where(view),
         )
     else:
-        yield Cause("sample_work", f"{stall.value:.0%} of the step is loading the batch.", stall,
+        yield Cause("sample_work", f"Loading the batch takes {stall.value:.0%} of the step.", stall,
                     "differencing" if view.stall else "clock", *_where(view))
 
 

@@ -28,8 +28,8 @@ _STAGES = {
 NAMES = {  # name -> (unit, what it is)
     "data wait": ("%", "share of the step spent on input"),
     "copy": ("%", "share of the step spent on copies to the device"),
-    "step": ("ms", "milliseconds a step"),
-    "floor": ("ms", "milliseconds a step with batches from memory"),
+    "step": ("ms", "milliseconds that a step takes"),
+    "floor": ("ms", "milliseconds that a step takes with batches from memory"),
     "gain": ("x", "speed-up by the best setting, such as 1.3x"),
     **{name: ("%", "share of the step") for name in _STAGES},
 }
@@ -54,7 +54,7 @@ def read(text: str) -> Limit:
     if not match:
         raise InvalidSpec(
             f"'{text}' is not a condition.",
-            hint='Write it as "data wait > 10%", "step > 50ms" or "gain > 1.2x".',
+            hint='Write the condition as "data wait > 10%", "step > 50ms" or "gain > 1.2x".',
         )
     name = " ".join(match[1].lower().replace("_", " ").split())
     if name not in NAMES:
@@ -65,7 +65,7 @@ def read(text: str) -> Limit:
     if match[4] and match[4].lower() != unit:
         raise InvalidSpec(
             f"'{name}' is measured in {unit}, not in {match[4]}.",
-            hint=f'Write it as "{name} {match[2]} {match[3]}{unit}".',
+            hint=f'Write the condition as "{name} {match[2]} {match[3]}{unit}".',
         )
     return Limit(name, match[2], float(match[3]), unit)
 

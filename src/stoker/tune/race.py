@@ -253,7 +253,7 @@ class Race:
             ):
                 self._say(
                     f"{lane.result.name} is too slow, so Stoker ended the test of this setting early: a "
-                    f"step takes {ratio.value:.0%} of the time of the unchanged script"
+                    f"step takes {ratio.value:.2f} times as long as in the unchanged script"
                 )
                 lane.result.out = True
                 lane.finish()

@@ -14,7 +14,7 @@ REASONS = {
     "own_iter": "the loader overrides __iter__",
     "order_matters": "the data is a stream: only one reader can keep its order",
     "random_samples": "samples are random each time",
-    "dataset_changes": "the dataset is changed between epochs",
+    "dataset_changes": "the script changes the dataset between epochs",
     "precision_sensitive": "the training fails in lower precision",
     "needs_stdin": "the script asks for input",
     "fails_itself": "the script fails",

@@ -119,7 +119,8 @@ def _stages(found: Findings) -> Table:
     if found.floor_ms is not None:
         table.add_row("floor", number(found.floor_ms), "", "", "a step with batches from memory")
     if found.residual is not None:
-        table.add_row("unexplained", "", f"{found.residual:.1%}", "", "the clock compared with differencing")
+        told = "difference between clock and differencing"
+        table.add_row("unexplained", "", f"{found.residual:.1%}", "", told)
     return table
 
 

@@ -12,7 +12,7 @@ from stoker.tune.view import View
 
 KEPT, WORTH = tips.KEPT_STATES  # states of actions that were confirmed
 ASKS = "needs consent"  # the state of those that wait for it begins so
-UNCLEAR = "The machine was too busy to tell how much of the step is unexplained."
+UNCLEAR = "Because the machine was busy, Stoker cannot tell which share of the step is unexplained."
 # kinds of the clock that settings make shorter
 _WAITING, _COMPUTED = ("data", "start"), ("forward", "backward", "optimizer")
 _SPREAD = 0.25  # between the windows of one phase

@@ -38,10 +38,10 @@ HINTS = {
     "hang": "Run the script without Stoker. Does the script reach its first step?",
     "slow_start": "More time: stoker tune --for 10m ...",
     "killed": "SIGKILL often means that memory ran out. To see the reason, type the same command after "
-              "stoker run.",
+              "`stoker run`.",
     "unhooked": "Give the training script itself as the command: stoker tune train.py",
     "no_torch": (
-        "stoker tune supports PyTorch only. For other trainings, stoker run shows wall-clock time and "
+        "`stoker tune` supports only PyTorch. For other trainings, `stoker run` shows wall-clock time and "
         "machine use."
     ),
     "no_step": "Type a command that makes training steps: stoker tune train.py --epochs 1",

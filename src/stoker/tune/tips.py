@@ -99,7 +99,7 @@ class _Judge:
             return Tip(
                 name,
                 "NOT TESTED",
-                f"{action.text.removesuffix('.')}: the forecast of {more(ratio):+.0%} is {certain}.",
+                f"{action.text} Forecast: {more(ratio):+.0%}, {certain}.",
             )
         return Tip(name, "HELPS", action.text, more(ratio))
 
@@ -250,7 +250,7 @@ class _Judge:
             and (part := self.view.clock_share("optimizer"))
             and part < NOTHING
         ):
-            return Tip("optimizer", "NO EFFECT", f"The optimizer takes {part:.1%} of the step.", 0.0)
+            return Tip("optimizer", "NO EFFECT", f"The optimizer takes only {part:.1%} of the step.", 0.0)
         return self._measured("optimizer", self.view.computed("fused"), "A fused optimizer")
 
     def syncs(self) -> Tip:

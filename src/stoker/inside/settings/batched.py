@@ -165,7 +165,7 @@ class _Columns(Plan):
     def __init__(self, data: object, samples: _Samples) -> None:
         self.columns = columns(data, samples.length)
         self.data = data
-        self.reader = self._reader(samples.batch, samples, "a sample")
+        self.reader = self._reader(samples.batch, samples, "sample")
         del self.data, self.columns
 
     def rows(self, indices: object) -> object:
@@ -179,7 +179,7 @@ class _Columns(Plan):
             return {key: self._reader(each, samples, f"{path}[{key!r}]") for key, each in part.items()}
         if type(part) is list:
             return [self._reader(each, samples, f"{path}[{n}]") for n, each in enumerate(part)]
-        raise Unfit(f"{path} has the type {type(part).__name__}, which Stoker cannot batch")
+        raise Unfit(f"`{path}` has the type {type(part).__name__}, which Stoker cannot batch")
 
     def _leaf(self, part: object, samples: _Samples, path: str) -> object:
         for column in self.columns:
@@ -191,7 +191,7 @@ class _Columns(Plan):
             found = pictures.through(column, part, samples.at, self.data)
             if found is not None:
                 return found
-        raise Unfit(f"{path} is not a row of the stored data, so Stoker cannot read whole batches")
+        raise Unfit(f"`{path}` is not a row of the stored data, so Stoker cannot read whole batches")
 
 
 def _read(reader: object, indices: object) -> object:
@@ -349,7 +349,7 @@ def _batch_of(value: object, length: int) -> object:
     torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
     if isinstance(value, torch.Tensor):
         if not value.dim() or len(value) != length:
-            raise Unfit("the data set, called with several indices, does not return one row for each sample")
+            raise Unfit("the data set, called with several indices, does not return one row for each index")
         return value
     if numpy is not None and isinstance(value, numpy.ndarray):
         return _batch_of(torch.as_tensor(value), length)

@@ -125,9 +125,11 @@ class _Columns(_Source):
         size = 1 + sum(max(1, each.numel()) * each.element_size() for each in self.leaves)
         # the first so many: any of them is asked as often as another
         self.rows = min(len(data), room // size)
-        if self.rows < min(len(data), 64):
+        least = min(len(data), 64)
+        if self.rows < least:
             raise Unfit(
-                f"not enough memory: a sample needs {size:,} bytes, and the cache can use only {room:,} bytes"
+                f"not enough memory: a cache of {least} samples needs {least * size:,} bytes, and can use "
+                f"only {room:,} bytes"
             )
         self.columns = [_shared((self.rows, *each.shape), each.dtype) for each in self.leaves]
         self.marks = _shared((self.rows,), torch.uint8)

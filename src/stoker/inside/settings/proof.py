@@ -69,7 +69,7 @@ def compare(data: object, read: object, n: int, seconds: float, twice: bool = Fa
                     word = (
                         "reading an index twice gives different samples"
                         if twice
-                        else "reading in batches gives different samples"
+                        else "reading a batch at once gives other samples than reading one by one"
                     )
                     return Proof(f"{word}: {found}", done, time.monotonic() - began)
                 done += len(indices)
@@ -125,54 +125,54 @@ def difference(one: object, other: object, path: str = "") -> str:
     """Where two batches or samples differ, or "". The same kinds and shapes;
     bytes and integers exactly, floats to CLOSE."""
     torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
+    name = f"`sample{path}`" if path else "the sample"
     if type(one) is not type(other):
-        return f"{path or 'the sample'} has the type {type(other).__name__} instead of {type(one).__name__}"
+        return f"{name} has the type {type(other).__name__} instead of {type(one).__name__}"
     if isinstance(one, torch.Tensor):
-        return _tensors(one, other, path or "the sample", torch)
+        return _tensors(one, other, name, torch)
     if numpy is not None and isinstance(one, numpy.ndarray) and not one.dtype.hasobject:
         if one.dtype != other.dtype or one.shape != other.shape:
-            return f"{path or 'the sample'} is {other.dtype}{other.shape} instead of {one.dtype}{one.shape}"
+            return f"{name} is {other.dtype}{other.shape} instead of {one.dtype}{one.shape}"
         if one.dtype.kind == "f":
             return (
                 ""
                 if numpy.allclose(one, other, CLOSE, CLOSE, equal_nan=True)
-                else f"{path or 'the sample'} has different values"
+                else f"{name} has different values"
             )
-        return "" if (one == other).all() else f"{path or 'the sample'} has different values"
+        return "" if (one == other).all() else f"{name} has different values"
     if isinstance(one, dict):
         if list(one) != list(other):
-            return f"{path or 'the sample'} has different keys"
+            return f"{name} has different keys"
         return next(filter(None, (difference(one[key], other[key], f"{path}[{key!r}]") for key in one)), "")
     if isinstance(one, (list, tuple)):
         if len(one) != len(other):
-            place = f"sample{path}" if path else "the sample"
-            return f"{place} has {len(other)} elements instead of {len(one)}"
+            return f"{name} has {len(other)} elements instead of {len(one)}"
         pairs = enumerate(zip(one, other))  # noqa: B905
         return next(filter(None, (difference(a, b, f"{path}[{n}]") for n, (a, b) in pairs)), "")
     if isinstance(one, float):
         same = math.isclose(one, other, rel_tol=CLOSE, abs_tol=CLOSE) or (
             math.isnan(one) and math.isnan(other)
         )
-        return "" if same else f"{path or 'the sample'} differs"
+        return "" if same else f"{name} differs"
     try:
         same = bool(one == other)
     except Exception:
         same = False
-    return "" if same else f"{path or 'the sample'} differs"
+    return "" if same else f"{name} differs"
 
 
-def _tensors(one: object, other: object, path: str, torch: object) -> str:
+def _tensors(one: object, other: object, name: str, torch: object) -> str:
     if one.dtype != other.dtype or one.shape != other.shape or one.device != other.device:
-        return f"{path} is {_told(other)} instead of {_told(one)}"
+        return f"{name} is {_told(other)} instead of {_told(one)}"
     if one.layout is not torch.strided or other.layout is not torch.strided:
-        return f"{path} is sparse, and Stoker can compare only dense tensors"
+        return f"{name} is sparse, and Stoker can compare only dense tensors"
     if one.requires_grad != other.requires_grad:
-        return f"{path} has requires_grad={other.requires_grad} instead of {one.requires_grad}"
+        return f"{name} has requires_grad={other.requires_grad} instead of {one.requires_grad}"
     if torch.equal(one, other):
         return ""
     if not (one.is_floating_point() or one.is_complex()):
-        return f"{path} has different values"
-    return "" if torch.allclose(one, other, CLOSE, CLOSE, equal_nan=True) else f"{path} has different values"
+        return f"{name} has different values"
+    return "" if torch.allclose(one, other, CLOSE, CLOSE, equal_nan=True) else f"{name} has different values"
 
 
 def _told(tensor: object) -> str:

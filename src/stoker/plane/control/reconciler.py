@@ -355,7 +355,7 @@ class Reconciler(Acting):
             log.warning("Stoker could not delete leftover folders of new runs (spool): %s", e)
             return
         if swept:
-            log.info("swept from the spool: %s", ", ".join(swept))
+            log.info("deleted leftover folders of new runs (spool): %s", ", ".join(swept))
 
     # -- look
     # --------------------------------------------------------------------------------------------------------

@@ -157,8 +157,8 @@ def verdict(found: Sequence[dict], metric: str) -> str | None:
     pair = f"{_said(first)} ({metric} {a['mean']:.4g}) and {_said(second)} ({b['mean']:.4g})"
     if not spreads:
         return (
-            f"{pair}: each has only one run. To see the spread between seeds, repeat each run with other "
-            "seeds."
+            f"{pair}: there is only one run of each. To see the spread between seeds, repeat each run with "
+            "other seeds."
         )
     if gap <= max(spreads):
         return (

@@ -201,7 +201,7 @@ class Halver:
             if run_id in running and ENDED not in tags["tags"]:
                 self._end(
                     run_id,
-                    f"the run was in the worse half of {sweep} by {asked.metric} "
+                    f"the run was in the worse half of {sweep}, compared by {asked.metric} "
                     f"(value number {n}: {value:.4g})",
                     tags["note"],
                 )

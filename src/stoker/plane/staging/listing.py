@@ -129,7 +129,9 @@ def _git_entry(top: Path, path: str, listing: Listing, seen: set[str], reinclude
         _git_files(top, path, listing, seen, reincludes)
     elif not os.listdir(full):
         listing.folders.append(path)
-        listing.left_out[path + "/"] = "the submodule is not fetched: git submodule update --init"
+        listing.left_out[path + "/"] = (
+            "the submodule has not been fetched yet; to fetch the submodule: git submodule update --init"
+        )
 
 
 def _is_junk(path: str) -> bool:

@@ -105,7 +105,8 @@ class Watch:
             self._queue[:] = [(thing, name) for name, thing in some]
             self._drain()
         if process:
-            self._states.append(("a setting of the process", settings, settings()))
+            told = "an environment variable or another setting of the process"
+            self._states.append((told, settings, settings()))
 
     def look(self, deep: bool = False) -> str:
         """The path of something that changed since the plan was made, or "". `deep`:

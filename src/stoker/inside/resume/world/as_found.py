@@ -94,7 +94,7 @@ def _set_aside(path: str, state: tuple) -> None:
     except OSError as e:
         from ..core import outcome
 
-        outcome.say(f"no copy of {path} could be made: {e}")
+        outcome.say(f"Stoker could not make a copy of {path}: {e}")
 
 
 def begin(folder: str) -> None:

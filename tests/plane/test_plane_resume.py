@@ -175,4 +175,4 @@ def test_a_way_back_that_is_dear_says_so():
 
     assert told(59.0, 600.0) is None and told(0.9, 2.0) is None
     assert told(204.0, 600.0) == ("the resume takes 3m 24s, which is 34 % of the 10m of training that the resume saves. If the script writes checkpoints, a new run from the last checkpoint could be faster")
-    assert told(700.0, 600.0) == "a new run (stoker run) reaches the step of the image sooner than a resume: to reach this step, the run trained for only 10m"
+    assert told(700.0, 600.0) == "the resume takes 11m 40s, but the run trained for only 10m before the image, so a new run (`stoker run`) would be faster"

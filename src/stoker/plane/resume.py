@@ -150,8 +150,8 @@ def dear(state: dict | None) -> str | None:
         return None
     if back_s >= trained_s:
         return (
-            "a new run (stoker run) reaches the step of the image sooner than a resume: to reach this step, "
-            f"the run trained for only {format_duration(trained_s)}"
+            f"the resume takes {format_duration(back_s)}, but the run trained for only "
+            f"{format_duration(trained_s)} before the image, so a new run (`stoker run`) would be faster"
         )
     return (
         f"the resume takes {format_duration(back_s)}, which is {100 * back_s / trained_s:.0f} % of the "

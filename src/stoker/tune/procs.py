@@ -154,7 +154,7 @@ def tight(place: str) -> str:
     "" when there is room."""
     disk = os.statvfs(place)
     if disk.f_bavail * disk.f_frsize < FREE_DISK:
-        return "the disk is full: the trial writes too much"
+        return "the disk is nearly full"
     found = {}
     for line in _read("/proc/meminfo").splitlines():
         name, _, rest = line.partition(b":")

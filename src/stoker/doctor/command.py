@@ -128,7 +128,7 @@ def settle(
         raise InvalidSpec(
             f"{reading.shims[0]} finds no Python here: {answer.why.rstrip('.')}.",
             hint=(
-                "To see why, run python --version in this folder. With pyenv, `pyenv versions` lists the "
+                "To see why, run `python --version` in this folder. With pyenv, `pyenv versions` lists the "
                 "installed Pythons."
             ),
         )

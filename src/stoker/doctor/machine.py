@@ -87,7 +87,7 @@ def _disk(name: str, path: Path) -> Iterator[Finding]:
         level,
         "disk",
         f"{format_size(free)} of {format_size(total)} are free on the disk of {name} ({path}).",
-        "" if level == "ok" else "Remove old runs with stoker gc, and old checkpoints.",
+        "" if level == "ok" else "Remove old checkpoints. To remove old runs: stoker gc",
     )
     if info.f_files and (
         info.f_favail < 1000 or (info.f_favail < 50_000 and info.f_favail < info.f_files * 0.05)

@@ -198,7 +198,7 @@ def _cuda_hint(line: int, nccl: bool, sure: bool) -> str:
         )
     if sure:
         return (
-            f"In line {line}, write .to(device). Before that line, add: "
+            f"In line {line}, write `.to(device)`. Before that line, add: "
             'device = "cuda" if torch.cuda.is_available() else "cpu"'
         )
     return _ASK_FIRST

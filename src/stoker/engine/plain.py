@@ -198,7 +198,7 @@ def _states(modules: Modules, optimizers: Optimizers, more: dict[str, object]) -
         elif isinstance(value, CONTAINERS):
             states[f"more.{name}"] = KeptValue(name, value)
         else:
-            raise InvalidSpec(f"{name} is a {type(value).__name__}, which cannot be restored in place.",
+            raise InvalidSpec(f"{name} is a {type(value).__name__}, which load_checkpoint cannot change.",
                               hint=f"Put the value into a dict: extra={{'{name}': {name}}}.")
     return {**states, "random": ObjectState("random", _Random())}
 

@@ -120,3 +120,12 @@ def test_nothing_is_asked_of_workers_that_are_not_there():
 def test_merged_at_each_depth():
     assert choose.merged({"loaders": {"a": {"workers": 1}}, "threads": 2}, {"loaders": {"a": {"pin": True}, "b": {}}}) == {
         "loaders": {"a": {"workers": 1, "pin": True}, "b": {}}, "threads": 2}
+
+
+def test_threads_that_are_tried_with_workers_are_not_called_left_out():
+    fewer = Action("threads", "setting", "B", "", Range(0.8, 0.7, 0.9), settings={"threads": 1}, state=choose.CORES_TAKEN)
+    workers = Action("workers", "setting", "B", "", Range(0.7, 0.6, 0.8), settings={"loader": {"workers": 1}})
+    both = Action("workers", "setting", "B", "", Range(0.7, 0.6, 0.8), settings={"loader": {"workers": 1}, "threads": 1})
+    assert choose.threads_left_out([fewer, workers], [choose.Candidate("workers", (workers,), workers.settings, 0.7)])
+    assert not choose.threads_left_out([fewer, both], [choose.Candidate("workers", (both,), both.settings, 0.7)])
+    assert not choose.threads_left_out([workers], [])

@@ -122,15 +122,6 @@ def test_busy_neighbours_of_several_races_are_one_note(where, tmp_path):
                                     "Stoker corrects the numbers, but the corrected numbers are less certain."]
 
 
-def test_threads_that_are_tried_with_workers_are_not_called_left_out():
-    fewer = Action("threads", "setting", "B", "", Range(0.8, 0.7, 0.9), settings={"threads": 1}, state=search.CORES_TAKEN)
-    workers = Action("workers", "setting", "B", "", Range(0.7, 0.6, 0.8), settings={"loader": {"workers": 1}})
-    both = Action("workers", "setting", "B", "", Range(0.7, 0.6, 0.8), settings={"loader": {"workers": 1}, "threads": 1})
-    assert search.threads_left_out([fewer, workers], [Candidate("workers", (workers,), workers.settings, 0.7)])
-    assert not search.threads_left_out([fewer, both], [Candidate("workers", (both,), both.settings, 0.7)])
-    assert not search.threads_left_out([workers], [])
-
-
 def test_class_c_goes_through_the_guard(tune, where, tmp_path, monkeypatch):
     asked = []
 

@@ -12,6 +12,7 @@ from stoker.tune.findings import Action
 from stoker.tune.race import Interval, Result
 
 MEASURED = 0.8  # an action with less chance has a forecast of the models, not of a window of the script
+CORES_TAKEN = "not tried: other processes used the cores"  # state of an action
 WORTH = 0.97  # a forecast above this is not worth a race
 KEPT_BELOW = 0.97  # the least that is kept: 3 % less time, and surely some
 NEARLY = 1.02  # within that of the best, the simpler one is taken
@@ -181,3 +182,10 @@ def winner(raced: Sequence[tuple[Candidate, Result]]) -> tuple[Candidate, Interv
 
 def _worth(candidate: Candidate, ratio: Interval) -> float:
     return ratio.value * (FIRST_EPOCH if any(a.name == "cache" for a in candidate.actions) else 1.0)
+
+
+def threads_left_out(actions: Collection[Action], chosen: Collection[Candidate]) -> bool:
+    """Whether no setting that is tried changes the number of threads, because others used the cores."""
+    return any(a.name == "threads" and a.state == CORES_TAKEN for a in actions) and not any(
+        "threads" in candidate.settings for candidate in chosen
+    )

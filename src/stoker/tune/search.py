@@ -28,7 +28,6 @@ ENOUGH_S = 3.0  # after Ctrl-C
 FIRST_STEP_S = 120.0  # so long a script may prepare before its first step
 OVER_S = 60.0  # so long a probe may take over its time to tell
 BUSY_NOTE = "Other processes were busy during the measurement"
-CORES_TAKEN = "not tried: other processes used the cores"
 MEMORY_SHARE = 0.8  # of the free memory: what all live trials may take together
 TRY = ("workers", "threads", "bf16", "channels_last", "fused", "batched", "cache")
 HINTS = {
@@ -177,11 +176,11 @@ class Search:
             return
         # right for as long as the neighbour stays
         if facts and any(cause.name == "neighbour" for cause in report.found.causes):
-            self._change({"threads"}, state=CORES_TAKEN)
+            self._change({"threads"}, state=choose.CORES_TAKEN)
         chosen = choose.candidates(
             [a for a in report.found.actions if not a.state], self._o.allow, self._most_lanes() - 1
         )
-        if threads_left_out(report.found.actions, chosen):
+        if choose.threads_left_out(report.found.actions, chosen):
             report.notes.append(
                 "Stoker tried no other number of threads, because other processes used the cores. "
                 "Tune again later."
@@ -606,13 +605,6 @@ class Search:
             )
         else:
             report.state, report.sentence = "better", f"{fast}; not saved."
-
-
-def threads_left_out(actions: Collection[Action], chosen: Collection[choose.Candidate]) -> bool:
-    """Whether no setting that is tried changes the number of threads, because others used the cores."""
-    return any(a.name == "threads" and a.state == CORES_TAKEN for a in actions) and not any(
-        "threads" in candidate.settings for candidate in chosen
-    )
 
 
 PHASES = {

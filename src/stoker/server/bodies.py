@@ -81,7 +81,7 @@ async def _take_place(held: contextlib.AsyncExitStack) -> None:
 def _parsed(raw: bytearray) -> dict:
     if len(raw) > SMALL_BODY_MAX and sum(raw.count(sign) for sign in (b",", b"[", b"{")) > VALUES_MAX:
         raise TooLarge(
-            "The command, its variables or its input are too large for the Stoker server "
+            "The command, its environment variables or its input are too large for the Stoker server "
             f"(more than {VALUES_MAX:,} values).",
             hint="Save large input in a file, and let the script open this file.",
         )

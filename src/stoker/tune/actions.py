@@ -363,7 +363,7 @@ _MEASURED: dict[str, tuple[str, str, dict, str]] = {  # name -> risk, text, sett
     "tf32": ("C", "Let matrix products use TF32.", {"precision": "tf32"}, "precision"),
     "channels_last": (
         "B",
-        "Store images and filters in the memory format channels_last.",
+        "Store the inputs and filters of convolutions in the memory format channels_last.",
         {"channels_last": True},
         "memory_format",
     ),

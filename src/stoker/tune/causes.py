@@ -24,7 +24,7 @@ NOISY = 0.10  # of the step with others on the cores: a slope over time says not
 CROWDED = 0.15
 
 CAUSES = {
-    "sample_work": "preparing one sample, in Python or a decoder, takes longer than the step",
+    "sample_work": "preparing the samples, in Python or a decoder, takes a large part of the step",
     "repeated_work": "the same sample is computed again in each epoch, although the sample is not random",
     "collate": "collating a batch takes longer than preparing its samples",
     "storage": "reading waits for the storage, not for the CPU",
@@ -41,7 +41,7 @@ CAUSES = {
     "ping_pong": "tensors are copied to the host and back within a step",
     "cleanup": "a call such as empty_cache() or gc.collect() runs in each step",
     "logging": "the script prints or logs too often",
-    "checkpoint": "the script saves a checkpoint in each step",
+    "checkpoint": "the script saves checkpoints too often",
     "validation": "validation runs too often inside the training loop",
     "tiny_batch": "the batch is so small that the fixed cost of a step dominates",
     "precision": "float32 is used where a shorter format is faster on this machine",
@@ -53,7 +53,7 @@ CAUSES = {
     "optimizer": "the optimizer processes many small parameters one by one",
     "zero_grad": "gradients are filled with zeros instead of being released",
     "time_loop": "a Python loop runs over time steps instead of one call",
-    "padding": "long and short samples share a batch, so most of the batch is padding",
+    "padding": "long and short samples share a batch, so a large part of the batch is padding",
     "replicas": "the model is copied and its outputs are gathered in each step",
     "anomaly": "a debugging mode is on",
     "memory_jump": "memory use jumps after the first backward, when the optimizer creates its state",

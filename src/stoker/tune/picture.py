@@ -77,9 +77,8 @@ def svg(found: Findings, title: str = "") -> str:
     wide = _WIDTH if found.curve.line or found.curve.dots or not found.stages else _CURVE[0]
     picture = draw.Drawing(wide, _HEIGHT, font_family=_FONT)
     picture.append(draw.Rectangle(0, 0, wide, _HEIGHT, fill="white"))
-    picture.append(
-        draw.Text(title or "Where a training step goes", 17, 24, 30, fill=_INK, font_weight="bold")
-    )
+    title = title or "Where the time of a training step goes"
+    picture.append(draw.Text(title, 17, 24, 30, fill=_INK, font_weight="bold"))
     shown = bars(found)
     if shown:
         _draw_bars(picture, draw, shown)

@@ -142,7 +142,7 @@ def _of_loader(view: View, reading: Reading) -> Iterator[Refusal]:
             yield Refusal(
                 knob,
                 "own_iter",
-                "The loader overrides __iter__, so Stoker cannot change it safely.",
+                "The loader overrides __iter__, so Stoker cannot change the loader safely.",
                 "If loading is slow, change the loader in the script.",
             )
         return

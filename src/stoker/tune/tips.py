@@ -262,6 +262,6 @@ class _Judge:
             return Tip("syncs", "NOT TESTED", "The script's own lines could not be measured.")
         text = (
             f"Printing and logging take {self.view.clock_share('log'):.1%} of the step; "
-            "waiting for values takes less than 10 %."
+            "waiting in calls such as .item() takes less than 10 %."
         )
         return Tip("syncs", "NO EFFECT", text, 0.0)

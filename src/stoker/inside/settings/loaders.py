@@ -243,7 +243,7 @@ def _keep_workers(loader: object, wanted: bool) -> str:
     if not loader.num_workers:
         return "the loader has no workers that could be persistent"
     if _is_iterable(loader.dataset):
-        return "with persistent workers, a stream may go on in the next epoch where the previous epoch ended"
+        return "with persistent workers, the next epoch of a stream may start where the previous epoch ended"
     if not _seeds_are_known():
         return "Stoker does not know how this version of torch seeds persistent workers"
     key = id(loader)

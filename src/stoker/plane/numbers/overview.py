@@ -62,7 +62,7 @@ class Overview:
         runs. Raises InvalidSpec."""
         if code_too and len(runs) != 2:
             raise InvalidSpec(
-                "To compare code, name exactly two runs.", hint="stoker compare RUN RUN-2 --diff"
+                "To compare code, give exactly two runs.", hint="stoker compare RUN RUN-2 --diff"
             )
         found = comparison.compare(
             [row(run, entry, target, self.read(run, target)) for run, entry, target in runs]

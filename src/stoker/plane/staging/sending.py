@@ -60,7 +60,7 @@ class _Teller:
         with self._store.read() as q:
             wanted = q.get(self._run.id)
         if wanted is None or wanted.wish != WISH_RUN:
-            raise TargetError("The run was stopped while its files were sent.", retry=True)
+            raise TargetError("The run was stopped while its files were being sent.", retry=True)
         self._target.sending[self._run.id] = (sent, whole, sent / max(1e-3, now - self._begun))
         if now - self._told >= TOLD_S:
             self._told = now

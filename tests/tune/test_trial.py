@@ -55,6 +55,12 @@ def test_facts(run):
     assert ended.processes[0]["role"] == "script"
 
 
+def test_a_trial_ends_before_the_disk_is_full(run, monkeypatch):
+    monkeypatch.setattr(procs, "FREE_DISK", 1 << 60)
+    ended = run("time.sleep(100)")
+    assert (ended.how, ended.why) == ("full", "the disk is nearly full")
+
+
 def test_facts_of_a_script_that_does_not_end(run):
     began = time.monotonic()
     assert run("facts()\ntime.sleep(100)").how == "facts"

@@ -38,6 +38,7 @@ HINTS = {
     "slow_start": "More time: stoker tune --for 10m ...",
     "killed": "SIGKILL often means that memory ran out. To see the reason, type the same command after "
               "`stoker run`.",
+    "full": "Free some disk space or memory, then tune again.",
     "unhooked": "Give the training script itself as the command: stoker tune train.py",
     "no_torch": (
         "`stoker tune` supports only PyTorch. For other trainings, `stoker run` shows wall-clock time and "

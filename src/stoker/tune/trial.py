@@ -91,7 +91,7 @@ def read(words: Sequence[str], folder: Path, env: dict[str, str]) -> Command:
 class Ended:
     """How a trial ended. how: "facts" (it told them), "ended" (the script came to its end), or what stood in
     the way: "stdin",
-    "network", "error" (of the script's own), "killed" (by a signal that we did not send), "hang",
+    "network", "error" (of the script's own), "killed" (by a signal that we did not send), "full" (disk or memory), "hang",
     "slow_start" (no step in the time there was), "stopped" (by us), "unhooked", "no_torch", "no_step"."""
 
     how: str
@@ -251,7 +251,7 @@ class Trial:
             if idle.too_long():
                 return self._give_up("hang", f"no activity for {IDLE_S:g} s")
             if idle.tight:
-                return self._give_up("killed", idle.tight)
+                return self._give_up("full", idle.tight)
             if start_s and spent > start_s and not self._trains():
                 return self._give_up("slow_start", f"no optimizer step in the first {start_s:.0f} s")
             if spent > limit_s:

@@ -130,7 +130,7 @@ def _check_folder(folder: Path) -> None:
             if real in homes
             else "a folder that contains your home"
         )
-        raise InvalidSpec(f"Stoker does not copy {folder}, because this folder is {what}.",
+        raise InvalidSpec(f"{folder} is {what}. Stoker does not copy such a folder.",
                           hint="Move the script to its own folder (mkdir project), or run without --copy.")
 
 

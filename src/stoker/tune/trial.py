@@ -90,9 +90,9 @@ def read(words: Sequence[str], folder: Path, env: dict[str, str]) -> Command:
 @dataclass
 class Ended:
     """How a trial ended. how: "facts" (it told them), "ended" (the script came to its end), or what stood in
-    the way: "stdin",
-    "network", "error" (of the script's own), "killed" (by a signal that we did not send), "full" (disk or memory), "hang",
-    "slow_start" (no step in the time there was), "stopped" (by us), "unhooked", "no_torch", "no_step"."""
+    the way: "stdin", "network", "error" (of the script's own), "killed" (by a signal that we did not send),
+    "full" (the disk or the memory), "hang", "slow_start" (no step in the time there was), "stopped" (by us),
+    "unhooked", "no_torch", "no_step"."""
 
     how: str
     facts: dict | None = None

@@ -318,3 +318,8 @@ def test_published_scripts(folder, name, words, expected):
 def test_our_own_interpreter_is_asked_like_any_other(tmp_path):
     answer = python.ask(sys.executable, tmp_path, dict(os.environ), modules=["json", "no_such_module"])
     assert answer.missing == {"no_such_module"} and answer.version[:2] == sys.version_info[:2]
+
+
+def test_a_process_per_gpu_where_there_is_none(look):
+    found = next(each for each in look("mp.spawn(main, nprocs=torch.cuda.device_count())\n") if each.topic == "cuda")
+    assert found.message == "The script starts one process per GPU. No GPU is visible, so the script would start no process and train nothing."

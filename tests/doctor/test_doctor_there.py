@@ -40,7 +40,7 @@ def test_the_hint_for_a_missing_module_works_with_that_python(tmp_path, managed)
 MANAGED = {"executable": "/usr/bin/python3", "version": "3.11.2", "managed": True}
 ENV = {"python": "/root/env/bin/python", "typed": "~/env", "managed": False}
 CONDA = {"python": "/opt/conda/bin/python", "typed": "/opt/conda", "managed": False}
-PIP = "stoker ssh box {} -m pip install {}   and use --python {}"
+PIP = "stoker ssh box {} -m pip install {}   then use --python {}"
 
 
 @pytest.mark.parametrize("others, hints", [

@@ -161,12 +161,12 @@ def test_another_framework_is_said():
 def test_the_way_back_is_foretold():
     image = {**IMAGE, "back_s": 12.3, "setup_s": 8.1, "trained_s": 600.0}
     state = {"state": "resumable", "image": image}
-    assert resume.way_back(state) == "to step 12,310: about 12s, after a setup of 8s"
+    assert resume.way_back(state) == "8s of setup, then about 12s to step 12,310"
     assert resume.dear(state) is None
-    assert resume.way_back({**state, "image": {**image, "back_s": 0.3, "setup_s": 0.4}}) == "to step 12,310: less than 1s"
+    assert resume.way_back({**state, "image": {**image, "back_s": 0.3, "setup_s": 0.4}}) == "less than 1s to step 12,310"
     assert resume.way_back({"state": "resumable", "image": IMAGE}) is None  # nothing was timed
     assert resume.way_back({**state, "state": "not resumable"}) is None and resume.way_back(None) is None
-    assert resume.way_back({**state, "resumed": {"step": 12310, "seconds": 20.4}}).startswith("to step 12,310: about 20s")  # it is known
+    assert resume.way_back({**state, "resumed": {"step": 12310, "seconds": 20.4}}).endswith("about 20s to step 12,310")  # it is known
 
 
 def test_a_way_back_that_is_dear_says_so():
@@ -174,5 +174,5 @@ def test_a_way_back_that_is_dear_says_so():
         return resume.dear({"state": "resumable", "image": {**IMAGE, "back_s": back_s, "trained_s": trained_s}})
 
     assert told(59.0, 600.0) is None and told(0.9, 2.0) is None
-    assert told(204.0, 600.0) == ("the resume takes 3m 24s, which is 34 % of the 10m of training that the resume saves. If the script writes checkpoints, a new run from the last checkpoint could be faster")
-    assert told(700.0, 600.0) == "the resume takes 11m 40s, but the run trained for only 10m before the image, so a new run (`stoker run`) would be faster"
+    assert told(204.0, 600.0) == ("after the setup, the resume takes 3m 24s, which is 34 % of the 10m of training that the resume saves. If the script writes checkpoints, a new run from the last checkpoint could be faster")
+    assert told(700.0, 600.0) == "after the setup, the resume takes 11m 40s, but the run trained for only 10m before the image, so a new run (`stoker run`) would be faster"

@@ -113,8 +113,8 @@ def mind_files(att: Attempt) -> None:
         raise Problem(
             "state",
             "a resume was interrupted after it replaced files of the working folder with files of an image. "
-            "The replaced files are in %s/undo; Stoker could not put them back. To let Stoker try again, "
-            "start the run again. To give up the replaced files, remove %s/%s"
+            "Your own files are in %s/undo; Stoker could not put these files back. To let Stoker try again, "
+            "start the run again. To give up your own files, remove %s/%s"
             % (resume, resume, PUT_BACK),
         )
     for n in attempt_numbers(att.run_dir):

@@ -15,7 +15,9 @@ class StokerError(Exception):
     code = "error"
     exit_code = 1
     http_status = 500
-    default_hint = "Run `stoker doctor`. The log of the server is $STOKER_HOME/server/log."
+    default_hint = (
+        "Run `stoker doctor`. The log of the server is server/log in the state folder (default: ~/.stoker)."
+    )
 
     def __init__(
         self, message: str | None = None, *, hint: str | None = None, fields: Sequence[str] = ()

@@ -197,7 +197,11 @@ _RANGES = {  # field -> least, most, how it reads after "must be", hint
     "gpus": _COUNT, "slots": _COUNT, "restarts": _COUNT,
     "priority": (-1_000_000, 1_000_000, "between -1000000 and 1000000", ""),
     "memory_bytes": (0, (1 << 60) - 1, "a number of bytes, at least 0", "--memory 8GB"),
-    "grace_s": (0, MAX_DURATION_S, "two numbers of seconds, both at least 0", "--grace 30s"),
+    "grace_s": (
+        0, MAX_DURATION_S,
+        "two numbers of seconds, at least 0: the time after the first signal, and the time after SIGTERM",
+        "--grace 30s sets both times",
+    ),
     "backoff_s": _SECONDS, "warn_s": _SECONDS, "stall_s": _SECONDS,
 }
 

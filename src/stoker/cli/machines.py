@@ -419,7 +419,7 @@ def _print_facts(name: str, facts: dict) -> None:
         output.say(
             f"the machine's clock is {format_duration(abs(offset))} "
             f"{'ahead of' if offset > 0 else 'behind'} the clock of your computer. "
-            "Stoker corrects the times of runs, but not the times of their files"
+            "Stoker corrects the start and end times of runs, but not the modification times of files"
         )
     for line in _cannot(name, facts):
         output.say(line)

@@ -447,7 +447,7 @@ def start(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
     attempt = next_attempt(run)
     if resume.get("dear") and not edited:
         output.say(
-            f"{output.shown(run['name'])}: resuming {output.shown(resume['way_back'])}; "
+            f"{output.shown(run['name'])}: time to resume: {output.shown(resume['way_back'])}; "
             f"{output.shown(resume['dear'])}"
         )
     if follow:

@@ -189,7 +189,7 @@ def _resume(resume: dict, hooks: dict) -> Iterator[tuple[str, str]]:
         yield "now", output.shown(resume["sentence"])
     if resume.get("way_back"):
         yield (
-            "to resume",
+            "time to resume",
             "\n".join(output.shown(line) for line in (resume["way_back"], resume.get("dear")) if line),
         )
     if resume.get("starts_again"):

@@ -72,6 +72,7 @@ _ASK_FIRST = (
     'option of the script, such as --device cpu.'
 )
 _NCCL = 'init_process_group("nccl")'
+_PER_GPU = "one process per GPU"
 _IN_DOUBT = re.compile(  # in scripts that look for a GPU themselves, or have another kind of device
     r"is_available|device_count|CUDA_VISIBLE_DEVICES|nvidia|no_cuda|disable_cuda|transfer_to_npu|gpu_migration"
     r"|torch_(npu|musa|mlu|xla)|\.(cuda|to)\s*=[^=]|def\s+(cuda|to)\b|setattr"
@@ -175,8 +176,13 @@ def _cuda(reader: Reader, around: Surroundings) -> Iterator[Finding]:
         listed = ", ".join([*map(str, more[:5]), *(["and more"] if len(more) > 5 else [])])
         also = f" The same problem in line{'s' if len(more) > 1 else ''} {listed}." if more else ""
         sometimes = " in some cases" if level == "note" else ""
-        yield Finding("fail" if sure else level, "cuda",
-                      f"{found[first]} needs a GPU{sometimes}, but no GPU is visible.{also}",
+        text = (
+            f"The script starts one process per GPU{sometimes}. No GPU is visible, so the script would start "
+            "no process and train nothing."
+            if found[first] == _PER_GPU
+            else f"{found[first]} needs a GPU{sometimes}, but no GPU is visible."
+        )
+        yield Finding("fail" if sure else level, "cuda", f"{text}{also}",
                       _cuda_hint(first, nccl, bool(sure)), around.name(reader.source), first)
 
 
@@ -239,7 +245,7 @@ def _cuda_call(call: Call) -> str:
     ):
         return _NCCL
     if call.name.endswith("device_count") and call.inside.endswith(("spawn", "nprocs", "world_size")):
-        return f"Starting {call.name}() processes (0 here, so nothing would be trained)"
+        return _PER_GPU
     if call.method == "to" and len(call.args) == 1 and _RANK_NAME.fullmatch(dotted(call.args[0])):
         return f".to({dotted(call.args[0])})"
     named = (

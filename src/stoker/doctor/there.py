@@ -134,7 +134,7 @@ def _hint(name: str, told: dict, module: str, other: dict | None) -> str:
         return (
             "pip cannot install packages for this Python. Make an environment there: "
             f"stoker ssh {name} {python} -m venv env   then: stoker ssh {name} env/bin/pip install {package}"
-            f"   and use --python {NEW}"
+            f"   then use --python {NEW}"
         )
     return (
         f"stoker ssh {name} {python} -m pip install {package}   "
@@ -146,7 +146,7 @@ def _install_into(name: str, other: dict, package: str) -> str:
     """How to install a package for another Python. An environment of uv has no pip."""
     pip = f"stoker ssh {name} {other['python']} -m "
     first = f"{pip}ensurepip   then: " if "pip" in other["lacks"] else ""
-    return f"{first}{pip}pip install {package}   and use --python {other['typed']}"
+    return f"{first}{pip}pip install {package}   then use --python {other['typed']}"
 
 
 def _machine(name: str, facts: dict, read: Sequence[source.Source]) -> Iterator[Finding]:

@@ -129,7 +129,7 @@ def audits(state: dict | None) -> str | None:
 
 
 def way_back(state: dict | None) -> str | None:
-    """"to step 12,310: about 12s, after a setup of 8s": the forecast of the hooks, or the measured time of
+    """"8s of setup, then about 12s to step 12,310": the forecast of the hooks, or the measured time of
     an earlier resume from this image."""
     back_s = _way_back_s(state)
     if back_s is None:
@@ -137,9 +137,8 @@ def way_back(state: dict | None) -> str | None:
     image = (state or {})["image"]
     setup_s = image.get("setup_s") or 0.0
     told = f"about {format_duration(back_s)}" if back_s >= 1 else "less than 1s"
-    return f"to step {image.get('step', 0):,}: {told}" + (
-        f", after a setup of {format_duration(setup_s)}" if setup_s >= 1 else ""
-    )
+    setup = f"{format_duration(setup_s)} of setup, then " if setup_s >= 1 else ""
+    return f"{setup}{told} to step {image.get('step', 0):,}"
 
 
 def dear(state: dict | None) -> str | None:
@@ -150,13 +149,13 @@ def dear(state: dict | None) -> str | None:
         return None
     if back_s >= trained_s:
         return (
-            f"the resume takes {format_duration(back_s)}, but the run trained for only "
+            f"after the setup, the resume takes {format_duration(back_s)}, but the run trained for only "
             f"{format_duration(trained_s)} before the image, so a new run (`stoker run`) would be faster"
         )
     return (
-        f"the resume takes {format_duration(back_s)}, which is {100 * back_s / trained_s:.0f} % of the "
-        f"{format_duration(trained_s)} of training that the resume saves. If the script writes checkpoints, "
-        "a new run from the last checkpoint could be faster"
+        f"after the setup, the resume takes {format_duration(back_s)}, which is "
+        f"{100 * back_s / trained_s:.0f} % of the {format_duration(trained_s)} of training that the resume "
+        "saves. If the script writes checkpoints, a new run from the last checkpoint could be faster"
     )
 
 
@@ -223,7 +222,7 @@ def given_back(state: dict | None, put_back: bool, attempt: int, ref: str) -> st
     if put_back:
         return (
             f"attempt {attempt} ended while it was resuming. The resume replaced files of your folder with "
-            "files of an image. The replaced files are in resume/undo; to get these files back: "
+            "files of an image. Your own files are in resume/undo; to get these files back: "
             f"stoker start {ref} or stoker rm {ref}"
         )
     known = (state or {}).get("given_back") or ()

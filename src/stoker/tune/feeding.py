@@ -203,12 +203,12 @@ def _of_samples(view: View, reading: Reading, stall: Range) -> Iterator[Cause]:
         )
         return
     share = _part(stall, sample / whole)
-    each = f"{work * 1e3:.3g} ms of CPU time per sample, {sample * batch * 1e3:.3g} ms per batch"
+    each = f"{sample * 1e3:.3g} ms per sample, {sample * batch * 1e3:.3g} ms per batch"
     if sample >= WORTH_KEEPING_S and repeats(view, reading):
         text = f"Each epoch prepares the same samples again: {each}."
         yield Cause("repeated_work", text, share, "differencing", *place)
         return
-    text = f"Preparing samples takes {each}. This is {share.value:.0%} of the step."
+    text = f"Preparing the samples takes {share.value:.0%} of the step: {each}."
     yield Cause("sample_work", text, share, "differencing", *place)
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 
 RISKS = {
     "A": "the same results, bit for bit",
-    "B": "the same arithmetic, but rounding, order or random numbers may differ",
+    "B": "the same formulas, but rounding, the order of operations or random numbers may differ",
     "C": "different arithmetic, used only with --allow precision and after a passed accuracy check",
 }
 # put in from outside; a change of the script, offered; something about the world around it

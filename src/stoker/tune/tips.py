@@ -259,7 +259,8 @@ class _Judge:
             if cause is not None and cause.share is not None:
                 return self._named("syncs", cause)
         if not self.view.sampled and not self.view.clock:
-            return Tip("syncs", "NOT TESTED", "The script's own lines could not be measured.")
+            text = "Stoker could not measure how long each line of the script takes."
+            return Tip("syncs", "NOT TESTED", text)
         text = (
             f"Printing and logging take {self.view.clock_share('log'):.1%} of the step; "
             "waiting in calls such as .item() takes less than 10 %."

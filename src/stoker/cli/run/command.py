@@ -197,8 +197,8 @@ def _env_file(ctx: click.Context, param: click.Parameter, path: str | None) -> d
          "otherwise INT]",
 )
 @click.option("--warn", type=Warn(), metavar="5m[:USR1]",
-              help="Send a signal to the script this long before the time limit, if the script handles "
-                   "this signal.")
+              help="Before the time limit, send a signal to the script, if the script handles this signal. "
+                   "5m:USR1 sends SIGUSR1 5 minutes before the limit.")
 @click.option(
     "--tty/--no-tty",
     default=None,

@@ -42,8 +42,10 @@ def fused_obstacle(optimizer: object) -> str:
     from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
     kind = type(optimizer)
     kinds = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad)
-    if kind not in kinds or "fused" not in optimizer.defaults:
-        return f"{kind.__name__} has no fused version for this device and version of torch"
+    if kind not in kinds:
+        return f"Stoker can fuse only SGD, Adam, AdamW and Adagrad, not {kind.__name__}"
+    if "fused" not in optimizer.defaults:
+        return f"in this version of torch, {kind.__name__} has no option fused"
     if all(group.get("fused") for group in optimizer.param_groups):
         return "the optimizer is already fused"
     if any(group.get("differentiable") or group.get("capturable") for group in optimizer.param_groups):

@@ -482,7 +482,7 @@ def _test_interpreter() -> str:
         not hasattr(sys.modules.get("warnings"), "_filters_mutated")
         or type(registered(collections.abc.Sized)) is not list
     ):
-        return "warnings or abstract classes store their state in an unknown way"
+        return "this Python stores the state of its modules `warnings` or `abc` in an unknown form"
     if getattr(sys, "_is_gil_enabled", lambda: True)() is False:
         return "this Python has no global interpreter lock"
     if not PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:

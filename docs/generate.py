@@ -88,7 +88,8 @@ def refusals_page() -> str:
                 'sentences under *Audits* follow the words "not audited:".'
             ),
             (
-                "- The texts under *Parts of sentences* appear in other sentences in the place of `what`."
+                "- The texts under *Parts of sentences* appear in other sentences in the place of `what` or "
+                "`name`."
             ),
             "",
             (

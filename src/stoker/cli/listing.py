@@ -57,11 +57,12 @@ HEADER = ("NAME", "ID", "STATE", "SINCE", "RAN", "STEP", "RATE", "LEFT", "NUMBER
     multiple=True,
     type=click.Choice([s.value for s in State]),
     metavar="STATE",
-    help="List only runs in this state. Can be repeated.",
+    help="List only runs in this state. If repeated: runs in any of these states.",
 )
 @click.option("--grep", metavar="TEXT", help="List only runs with TEXT in their name, command, tags or note.")
 @click.option(
-    "--tag", "tags", multiple=True, metavar="TAG", help="List only runs with this tag. Can be repeated."
+    "--tag", "tags", multiple=True, metavar="TAG",
+    help="List only runs with this tag. If repeated: runs with all these tags.",
 )
 @json_option("Print a JSON list of runs.")
 def ps(all_runs: bool, count: int | None, as_json: bool, **wanted: Any) -> None:

@@ -213,11 +213,11 @@ def _explain(e: OSError, plan: _Plan, target: Path) -> Exception:
     if e.errno in (errno.ENOSPC, errno.EDQUOT):
         try:
             free = os.statvfs(target.parent)
-            left = f"{format_size(free.f_bavail * free.f_frsize)} and {free.f_favail} inodes free"
+            left = f"only {format_size(free.f_bavail * free.f_frsize)} and {free.f_favail} inodes are free"
         except OSError:
             left = "the disk is full"
-        needs = f"{format_size(plan.bytes)} and {len(plan.files)} files at {target.parent}"
-        return TargetError(f"Not enough disk space for the copy: the copy needs {needs}; {left}.",
+        needs = f"{format_size(plan.bytes)} and {len(plan.files)} inodes (one for each file)"
+        return TargetError(f"Not enough disk space in {target.parent}: the copy needs {needs}, but {left}.",
                            retry=False, hint="Remove old runs (stoker gc), or run without --copy.")
     name = e.filename if isinstance(e.filename, str) else os.fspath(target)
     if e.errno in (errno.EACCES, errno.EPERM):

@@ -190,7 +190,7 @@ class _Compared:
                 continue
             for name, what in LOADER.items():
                 if not equal(_ordered(each[name]), _ordered(other[name])):
-                    told = words.AUDIT_LOADERS.format(what=what, n=each["number"])
+                    told = words.AUDIT_LOADERS.format(part=what, n=each["number"])
                     yield words.OTHER_STATE.format(
                         name=told, then=_short(each[name]), now=_short(other[name])
                     )

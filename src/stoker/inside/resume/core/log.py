@@ -423,7 +423,7 @@ class Log:
         if number is None:
             number = len(self._entries)
             if number > _ENTRIES:
-                raise ValueError("values come from too many places in the code")
+                raise ValueError("the recorded values come from too many places in the script")
             self._entries[entry] = number
             self._new[2].append(entry)
         return number

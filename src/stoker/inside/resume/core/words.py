@@ -78,7 +78,7 @@ AUDIT_MACHINE = (
 )
 
 # -- parts of sentences
-AUDIT_LOADERS = "{what} of loader {n}"
+AUDIT_LOADERS = "{part} of loader {n}"
 AUDIT_FILE = "an open file"
 AUDIT_PRINTED = "the printed text"
 AUDIT_RANDOM = "the state of {name}"

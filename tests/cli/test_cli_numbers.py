@@ -100,6 +100,18 @@ def test_a_run_without_numbers(ground: Ground):
     assert done.code == 3 and "mute has no metrics" in done.err and "stoker logs mute" in done.err
 
 
+def test_a_metric_with_one_value_has_no_curve(ground: Ground):
+    ground.script("once.py", "for i in range(3): print('working')\nprint('Test set: Average loss: 0.8215, Accuracy: 792/1000 (79%)')\n")
+    for name in ("a-1", "a-2"):
+        ground.stoker("run", "--name", name, "once.py").ok()
+    done = ground.stoker("plot", "a-1")
+    assert done.code == 3 and "a-1 has no curves: each of its metrics has only one value." in done.err and "stoker show a-1" in done.err
+    assert "stoker compare 'a-*'" in ground.stoker("plot", "a-*").err
+    assert "best test/Accuracy: a-" in ground.stoker("compare", "a-*", "--sort", "accuracy").ok().err
+    done = ground.stoker("plot", "--metric", "accuracy", "a-1")
+    assert done.code == 3 and "single values: test/Average loss, test/Accuracy" in done.err, done.err
+
+
 def test_a_picture_has_round_ticks_names_and_no_place_for_what_is_not_finite():
     curves = [chart.Curve("train/loss", [(x, 2.0 - x / 100) for x in range(100)]),
               chart.Curve("val/\x1b[31mloss", [(0, 2.2), (50, float("nan")), (99, 1e301), (99, 1.2)])]

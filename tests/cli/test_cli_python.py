@@ -46,7 +46,7 @@ def test_variables_come_from_a_pipe_as_dotenv_reads_them(ground: Ground):
 def test_a_python_of_a_machine_that_nobody_added_is_refused(ground: Ground):
     ground.script("x.py", "print(1)\n")
     done = ground.stoker("run", "--on", "box", "--python", "/there/python", "x.py")
-    assert done.code == 125 and "There is no target 'box'." in done.err, done.err
+    assert done.code == 125 and "There is no machine 'box'." in done.err, done.err
     assert "stoker machine add box" in done.err
 
 

@@ -97,18 +97,19 @@ def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(ground: Gro
     run = begin(ground, python)
     kill_after_an_image(ground, run, 1, behind=130)  # it has printed, and written best.pt
     assert ground.wait_state(run["id"], timeout_s=60)["reason"] == "killed"
-    ground.stoker("start", run["id"]).ok()
+    told = ground.stoker("start", run["id"]).ok().err
     ended = ground.wait_state(run["id"], timeout_s=120)
     shown = ground.show(run["id"])
     assert ended["state"] == "done", shown
     assert shown["resume"]["resumed"]["attempt"] == 2, shown["resume"]
+    assert f"attempt 2 resumes at step {shown['resume']['resumed']['step']:,}. Follow:" in told
     assert "grade: bit-exact" in ground.stoker("show", run["id"]).ok().out
     assert made(ground.work) == straight[1]
     assert ground.stoker("logs", run["id"]).ok().stdout == straight[0]
     resume = Path(run["folder"]) / "resume"
     until(lambda: not any((resume / name).exists() for name in ("images", "log")), 10, "images and log to go: it ended well")
     assert shown["resume"]["sentence"] == "finished; nothing to resume"
-    ground.stoker("start", run["id"]).ok()
+    assert "attempt 3 runs the command from its beginning. Follow:" in ground.stoker("start", run["id"]).ok().err
     assert ground.wait_state(run["id"], timeout_s=120)["attempts"] == 3
     again = ground.show(run["id"])["resume"]
     assert again["resumed"] is None and not again.get("tried"), again  # begun anew, as was asked

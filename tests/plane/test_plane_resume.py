@@ -10,7 +10,7 @@ import pytest
 from stoker.base import reading
 from stoker.base.errors import InvalidSpec
 from stoker.base.spec import Spec
-from stoker.inside.resume.core import store
+from stoker.inside.resume.core import store, words
 from stoker.plane import resume
 
 IMAGE = {"n": 3, "step": 12310, "at": 1000.0, "bytes": 2_000_000, "stall_s": 0.03, "every_s": 60.0, "cost": 0.004}
@@ -38,6 +38,12 @@ def test_a_run_that_is_not():
 def test_a_run_that_can_only_come_back_to_before():
     told = resume.sentence({"state": "resumable", "reason": "it started a process", "image": IMAGE}, 1040)
     assert told.startswith("image taken, not yet checked; newest image 40s ago") and told.endswith("recording ended, no more images: it started a process")
+
+
+def test_how_a_stop_ends_a_recording_is_no_news_about_a_run_that_ended():
+    state = {"state": "resumable", "reason": words.INTERRUPT, "image": IMAGE}
+    assert resume.sentence(state, 1040).endswith(f"recording ended, no more images: {words.INTERRUPT}")
+    assert resume.sentence(state, 1040, live=False).endswith(resume.NOT_TRIED)
 
 
 def test_a_file_edited_since_the_image_is_named(tmp_path):
@@ -163,6 +169,7 @@ def test_the_way_back_is_foretold():
     state = {"state": "resumable", "image": image}
     assert resume.way_back(state) == "8s of setup, then about 12s to step 12,310"
     assert resume.dear(state) is None
+    assert resume.resumes_at(state) == 12310 and resume.resumes_at({**state, "state": "not resumable"}) is None
     assert resume.way_back({**state, "image": {**image, "back_s": 0.3, "setup_s": 0.4}}) == "less than 1s to step 12,310"
     assert resume.way_back({"state": "resumable", "image": IMAGE}) is None  # nothing was timed
     assert resume.way_back({**state, "state": "not resumable"}) is None and resume.way_back(None) is None

@@ -19,7 +19,7 @@ def sort(found: dict, by: str | None) -> None:
     """Sort the runs: best value of a metric first, or smallest value of a parameter. Raises NotFound."""
     if by is None:
         return
-    runs, metric = found["runs"], _metric(found, by)
+    runs, metric = found["runs"], metric_named(found, by)
     if metric is not None:
         highest = any((run["metrics"].get(metric) or {}).get("better") == "max" for run in runs)
         runs.sort(key=lambda run: _key(_value(run, metric), highest))
@@ -40,12 +40,8 @@ def sort(found: dict, by: str | None) -> None:
         )
 
 
-def is_metric(found: dict, name: str) -> bool:
-    """True if `sort` would use the best value of a metric."""
-    return _metric(found, name) is not None
-
-
-def _metric(found: dict, name: str) -> str | None:
+def metric_named(found: dict, name: str) -> str | None:
+    """The metric that a user means by `name`; None if `name` is no metric."""
     if name in found["metrics"]:
         return name
     bare = {each: told["metric"] for run in found["runs"] for each, told in run["metrics"].items()}
@@ -77,7 +73,7 @@ def pick(found: dict, names: Sequence[str], most: int) -> list[str]:
         return [name for name in found["metrics"] if not name.endswith((".mean", ".2"))][:most]
     picked = []
     for name in names:
-        metric = _metric(found, name)
+        metric = metric_named(found, name)
         if metric is None:
             raise NotFound(
                 f"The runs have no metric '{name}'.",
@@ -203,7 +199,7 @@ def show(found: dict, header: list[str], rows: list[list[str]], metric: str | No
 def sentences(found: dict, metric: str | None) -> list[str]:
     """Sentences about groups of seeds, then about other differences than parameters."""
     said = []
-    chosen = _metric(found, metric) if metric else None
+    chosen = metric_named(found, metric) if metric else None
     judged = (
         name
         for name in found["metrics"]

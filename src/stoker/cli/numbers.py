@@ -94,8 +94,16 @@ def plot(  # noqa: PLR0917
         sys.stdout.write(csv_text(POINT_COLUMNS, point_rows(found)))
         return
     if not any(each["series"] for each in found):
+        name = found[0]["run"]["name"]
+        if any(each["results"] for each in found):
+            raise NotFound(
+                f"{name} has no curves: each of its metrics has only one value.",
+                hint="To see the values: stoker "
+                     + (f"show {output.type_ref(found[0]['run'])}" if len(found) == 1
+                        else f"compare {output.command_line(refs)}"),
+            )
         raise NotFound(
-            f"{found[0]['run']['name']} has no metrics.",
+            f"{name} has no metrics.",
             hint=(
                 "Stoker finds printed numbers only if at least three output lines have the same form. To "
                 f"see the output: stoker logs {output.type_ref(found[0]['run'])}"
@@ -289,7 +297,8 @@ def compare(  # noqa: PLR0917
         output.say(f"wrote {output.shown(html)}")
         return
     comparison.show(found, header, rows, sort or next(iter(names), None))
-    if sort and comparison.is_metric(found, sort):
+    metric = comparison.metric_named(found, sort) if sort else None
+    if metric:
         best = found["runs"][0]
-        output.say(f"best {output.shown(sort)}: {output.shown(best['name'])}. To repeat this run: stoker "
+        output.say(f"best {output.shown(metric)}: {output.shown(best['name'])}. To repeat this run: stoker "
                    f"run -- {output.command_line(best['command'])}")

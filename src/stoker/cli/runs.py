@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -462,9 +462,16 @@ def start(ref: str, follow: bool, edited: bool, as_json: bool) -> int:
         output.print_json(run)
     else:
         output.say(
-            f"{output.shown(run['name'])}: attempt {attempt}. Follow: stoker logs -f {output.type_ref(run)}"
+            f"{output.shown(run['name'])}: attempt {attempt} {_begins(resume, edited)}. Follow: "
+            f"stoker logs -f {output.type_ref(run)}"
         )
     return 0
+
+
+def _begins(resume: Mapping[str, Any], edited: bool) -> str:
+    """Where an attempt begins, after what is known of the attempts before."""
+    step = None if edited else resume.get("resumes_at")
+    return "runs the command from its beginning" if step is None else f"resumes at step {step:,}"
 
 
 def _start_tagged(ref: str, follow: bool, edited: bool, as_json: bool) -> int:

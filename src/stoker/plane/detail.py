@@ -160,10 +160,10 @@ def _resume(run: Run, folder: RunFolder, attempts: list[dict], now: float) -> di
     `state` is "image taken, not yet checked" instead of "resumable" until an audit was bit-exact; then
     `checked` is true. Added to state.json: `sentence` (the status in a line) · `came_back` · `began_anew`
     (why a later attempt began from the start) · `not_taken` [str] · `log` [[attempt, bytes]], the pieces of
-    one log · `edited` [path]: files of the script that have changed since the image · `way_back`: forecast
-    of a resume · `dear`: alternatives if that is more than 10 % of the training that it saves, else null ·
-    `starts_again`: programs that set-up starts again · `audits`, and with `--audit` `audited` (the list of
-    audits.json).
+    one log · `edited` [path]: files of the script that have changed since the image · `resumes_at`: step at
+    which the next attempt resumes, else null · `way_back`: forecast of a resume · `dear`: alternatives if
+    that is more than 10 % of the training that it saves, else null · `starts_again`: programs that set-up
+    starts again · `audits`, and with `--audit` `audited` (the list of audits.json).
     """
     state = folder.json(resume.STATE)
     if state is None:
@@ -189,6 +189,7 @@ def _resume(run: Run, folder: RunFolder, attempts: list[dict], now: float) -> di
         "came_back": resume.came_back(state),
         "began_anew": resume.began_anew(state),
         "audits": resume.audits(state),
+        "resumes_at": resume.resumes_at(stands),
         "way_back": resume.way_back(stands),
         "dear": resume.dear(stands),
         "not_taken": resume.not_taken(state),

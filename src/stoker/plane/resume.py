@@ -20,6 +20,7 @@ STANDS = {
 NO_IMAGE = "not resumable: no image was taken"  # of a run that ended while it was recorded
 UNCHECKED = "image taken, not yet checked"
 NOT_TRIED = "no resume has been tested (to test: stoker run --audit, or stoker verify-resume)"
+INTERRUPTED = "the script was interrupted (KeyboardInterrupt)"  # so each recording ends by `stoker stop`
 DEAR = 0.1  # of the training that coming back saves: what costs more is said
 
 
@@ -55,7 +56,9 @@ def sentence(state: dict | None, now: float, *, live: bool = True) -> str | None
         about.append(format_size(image["bytes"]))
     told += f" ({', '.join(about)})" if about else ""
     told = "; ".join((told, audits(state) or NOT_TRIED, *_since(state)))
-    return f"{told}; recording ended, no more images: {reason}" if reason else told
+    if not reason or (reason.startswith(INTERRUPTED) and not live):
+        return told
+    return f"{told}; recording ended, no more images: {reason}"
 
 
 def steps_before(state: dict | None, attempt: int) -> int:
@@ -126,6 +129,13 @@ def audits(state: dict | None) -> str | None:
         if all(each.get("spare_core") for each in known)
         else " (no spare core: audits slowed the training)"
     )
+
+
+def resumes_at(state: dict | None) -> int | None:
+    """The step of the image from which the next attempt resumes. None if it runs the command from its
+    beginning."""
+    image = (state or {}).get("image")
+    return image.get("step", 0) if image and (state or {}).get("state") == "resumable" else None
 
 
 def way_back(state: dict | None) -> str | None:

@@ -222,8 +222,8 @@ class Targets:
         if config is None:
             known = ", ".join(self._config.targets)
             raise InvalidSpec(
-                f"There is no target '{name}'.",
-                hint=f"Known targets: {known}. To add a machine: stoker machine add {name} USER@HOST",
+                f"There is no machine '{name}'.",
+                hint=f"Known machines: {known}. To add a machine: stoker machine add {name} USER@HOST",
             )
         with self._lock:
             made = self._made.get(name)

@@ -90,7 +90,7 @@ def place() -> Iterator[tuple[Ground, Reader]]:
     ("/runs/wants", 200, "正在等待 1 个 CPU 槽位"), ("/runs/behind", 200, "正在等待 holds 结束。"), ("/runs/away", 200, ""),
     ("/runs/raised/code", 200, "代码"), ("/compare?run=exits&run=killed", 200, "比较"), ("/compare", 404, "没有选择运行"),
     ("/sweeps", 200, "还没有参数扫描"), ("/sweeps/new?from=exits", 200, "新建参数扫描"), ("/machines", 200, "机器"),
-    ("/machines/local", 200, "磁盘"), ("/machines/far", 502, "拒绝连接"), ("/machines/nothing", 400, "没有目标“nothing”"), ("/reports", 200, "本机"),
+    ("/machines/local", 200, "磁盘"), ("/machines/far", 502, "拒绝连接"), ("/machines/nothing", 400, "没有机器“nothing”"), ("/reports", 200, "本机"),
     ("/runs/nothing", 404, "没有名为“nothing”的运行"), ("/nothing", 404, "没有页面"),
 ])
 def test_no_english_is_left_on_a_page(place, path: str, status: int, holds: str):

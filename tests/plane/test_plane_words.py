@@ -99,7 +99,7 @@ def test_sentences_that_say_more():
     assert unseen["sentence"].endswith("They may still be running.") and unseen["next"].startswith("stoker stop --force train")
     assert present.sentence(a_run(State.STAGING, evidence={"retrying": "The disk is full."})).endswith("Stoker retries, because the last try failed: The disk is full.")
     both = present.sentence(a_run(State.STAGING, evidence={"retrying": "No answer. ssh box true"}), None, present.Silence(1.0, 2.0, "no answer"))
-    assert both.endswith("Stoker keeps trying. Stoker retries, because the last try failed: No answer. ssh box true")  # a command is last
+    assert both.endswith("Stoker keeps trying. The last try failed: No answer. ssh box true")  # a command is last
     assert present.sentence(a_run(State.STOPPED, reason="stopped_by_user", started_at=None)) == "Stopped by you before the run started."
     assert present.sentence(a_run(State.STOPPED, reason="limit_time", limits=Limits(time_s=2.0))) == "Reached its time limit of 2s."
     assert present.sentence(a_run(State.FAILED, reason="eaten")).startswith("Ended for a reason that this version of Stoker does not know")

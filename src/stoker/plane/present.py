@@ -208,8 +208,12 @@ def sentence(run: Run, waits_for: str | None = None, silence: Silence | None = N
             " The run's processes were started in another container or on another node, and do not answer "
             "here. They may still be running."
         )
-    if run.evidence.get("retrying"):  # the last one: it ends in a command
-        told += f" Stoker retries, because the last try failed: {run.evidence['retrying']}"
+    if why := run.evidence.get("retrying"):  # the last one: it ends in a command
+        told += (
+            f" Stoker retries, because the last try failed: {why}"
+            if silence is None
+            else f" The last try failed: {why}"
+        )
     return told
 
 

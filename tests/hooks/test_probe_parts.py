@@ -9,6 +9,9 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from settings_lives import live
+
+from stoker.base.vendor import lay_out
 
 torch = pytest.importorskip("torch")
 
@@ -90,6 +93,53 @@ def test_a_phase_in_bfloat16_is_no_autocast_of_the_scripts(monkeypatch):
     monkeypatch.delitem(order.facts, "trying")
     enter(bf16)
     assert statics._autocast == ["bfloat16"]
+
+
+def test_a_model_uses_channels_last_only_where_a_tensor_tells(tmp_path):
+    """A filter of one channel or one pixel is contiguous in both formats."""
+    told = live(lay_out(tmp_path / "hooks_of_it"), tmp_path, """
+from stoker_hooks.measure import changes, statics
+from stoker_hooks.settings import knobs
+found = {}
+def train(name, *convolutions, last=False, inputs=None, channels=3):
+    model = nn.Sequential(*convolutions)
+    model = model.to(memory_format=torch.channels_last) if last else model
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    x = torch.randn(2, channels, 8, 8)
+    x = x if inputs is None else x.contiguous(memory_format=inputs)
+    for _ in range(2):
+        model(x).mean().backward()
+        optimizer.step()
+    def fact():
+        facts = {}
+        statics._model(facts, torch)
+        return facts["model"]["channels_last"]
+    change = next(each for each in changes.computing(False) if each.phase == "channels_last")
+    why = change.fits()
+    found[name] = [fact(), bool(why)]
+    if not why:  # what is tried is not the script's, whenever it ends
+        assert change.on() == "" and fact() is False
+        change.off()
+        assert fact() is False
+rgb, deep = lambda: nn.Conv2d(3, 16, 3), lambda: nn.Conv2d(16, 16, 1)
+train("one channel", nn.Conv2d(1, 16, 3), channels=1)
+train("one channel, last", nn.Conv2d(1, 16, 3), last=True, channels=1)
+train("one pixel", nn.Conv2d(3, 16, 1))
+train("one channel, then more", nn.Conv2d(1, 3, 3), rgb(), channels=1)
+train("colours", rgb(), deep())
+train("colours, last", rgb(), deep(), last=True)
+train("only one of two last", nn.Conv2d(3, 3, 3).to(memory_format=torch.channels_last), rgb())
+train("inputs last", rgb(), inputs=torch.channels_last)
+train("one pixel, inputs last", nn.Conv2d(3, 16, 1), inputs=torch.channels_last)
+train("transposed, last", nn.ConvTranspose2d(3, 16, 3), last=True)
+tell(found=found)
+""", {"threads": 1})
+    done, offered, same = [True, True], [False, False], [None, True]
+    assert told.said["found"] == {
+        "one channel": same, "one channel, last": same, "one pixel": offered, "one channel, then more": offered,
+        "colours": offered, "colours, last": done, "only one of two last": offered, "inputs last": done,
+        "one pixel, inputs last": done, "transposed, last": done,
+    }
 
 
 def test_names_of_calls(tmp_path):

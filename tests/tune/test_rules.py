@@ -165,7 +165,7 @@ def test_measured_settings_are_offered_with_what_was_measured():
 
 
 def test_the_best_comes_first():
-    found = judged(facts(*pairs("R1", 9.8), *pairs("bf16", 5.5), *pairs("channels_last", 8.0)))
+    found = judged(facts(*pairs("R1", 9.8), *pairs("bf16", 5.5), *pairs("channels_last", 8.0), model={"dtype": "float32", "conv2d": 3}))
     assert names(found)[:2] == ["bf16", "channels_last"]
 
 
@@ -198,6 +198,29 @@ def test_tips_say_no_effect_where_it_was_measured():
     found = judged(facts(*pairs("R1", 9.9), *pairs("bf16", 10.2), *pairs("channels_last", 10.0), model={"dtype": "float32", "conv2d": 3}))
     for name in ("num_workers", "pin_memory", "prefetch", "precision", "channels_last"):
         assert tip(found, name).state == "NO EFFECT", tip(found, name)
+
+
+@pytest.mark.parametrize(("conv2d", "last", "state"), [
+    (1, False, "NOT TESTED"), (1, True, "DONE"), (1, None, "NO EFFECT"), (0, False, "NO EFFECT"),
+])
+@pytest.mark.parametrize("measured", [True, False])
+def test_what_to_do_and_the_tips_agree_on_channels_last(conv2d, last, state, measured):
+    """A report once offered channels_last, and said below that the model uses it already."""
+    made = facts(*pairs("R1", 9.8), *(pairs("channels_last", 7.4) if measured else []),
+                 model={"dtype": "float32", "conv2d": conv2d, "channels_last": last})
+    found = judged(made)
+    assert tip(found, "channels_last").state == state
+    for offered in (found.actions, found.causes):
+        assert state == "NOT TESTED" or not {"channels_last", "memory_format"} & {each.name for each in offered}
+    assert ("channels_last" in names(found)) is (state == "NOT TESTED")
+
+
+def test_a_difference_of_step_times_is_not_told_in_the_words_of_the_clock():
+    """Both stand in one report, with different numbers."""
+    made = facts(*pairs("R1", 9.9, split={**SPLIT, "data": 0.04}))
+    assert "With batches from memory" in tip(judged(made), "num_workers").text
+    clock_only = facts(*[each for each in pairs("R1", 9.9) if each["phase"] == "R0"])
+    assert "Waiting for data" in tip(judged(clock_only), "num_workers").text
 
 
 def test_tips_help_only_where_it_was_confirmed():

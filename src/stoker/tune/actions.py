@@ -374,6 +374,8 @@ _MEASURED: dict[str, tuple[str, str, dict, str]] = {  # name -> risk, text, sett
 
 def _computing(view: View) -> Iterator[Action]:
     for name, (risk, text, settings, cause) in _MEASURED.items():
+        if name == "channels_last" and view.no_channels_last:
+            continue
         ratio = view.computed(name)
         if ratio is not None:
             yield Action(
@@ -385,7 +387,7 @@ def _computing(view: View) -> Iterator[Action]:
     if (
         view.ratio("channels_last") is None
         and view.model.get("conv2d")
-        and not view.model.get("channels_last")
+        and not view.no_channels_last
     ):
         won = 0.1 * view.clock_share("forward", "backward")
         risk, text, settings, cause = _MEASURED["channels_last"]

@@ -193,7 +193,7 @@ def _format(view: View) -> Iterator[Cause]:
         )
         yield Cause("precision", text, gained(forecast), "forecast")
     last = view.computed("channels_last")
-    if last and view.model.get("conv2d") and not view.model.get("channels_last"):
+    if last and view.model.get("conv2d") and not view.no_channels_last:
         yield Cause(
             "memory_format",
             f"With channels_last, a step takes {last.value:.0%} of its current time.",

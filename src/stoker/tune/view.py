@@ -287,6 +287,14 @@ class View:
         return self.facts.get("model") or {}
 
     @property
+    def no_channels_last(self) -> str:
+        """Why channels_last is nothing to offer: "none" (no convolutions), "done", "same" (it would change
+        nothing); "" where it can be offered. Causes, actions and tips all ask this."""
+        if self.model.get("conv2d") == 0:
+            return "none"
+        return {True: "done", None: "same"}.get(self.model.get("channels_last", False), "")
+
+    @property
     def flags(self) -> dict:
         return self.facts.get("flags") or {}
 

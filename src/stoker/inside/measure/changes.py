@@ -143,7 +143,7 @@ def computing(memory: bool) -> list:
     if wanted("bf16"):
         found.append(_knob("bf16", knobs.precision, "bf16"))
     if wanted("channels_last"):
-        found.append(_knob("channels_last", knobs.channels_last, True))
+        found.append(_last(knobs.channels_last))
     if wanted("threads"):
         found += [
             _knob(f"threads={n}", knobs.threads, n)
@@ -164,6 +164,17 @@ def computing(memory: bool) -> list:
 
 def _knob(phase: str, knob: object, value: object) -> Change:
     return Change(phase, lambda: knob.on(value), knob.off, fits=lambda: knob.fits(value))
+
+
+def _last(knob: object) -> Change:
+    """channels_last. A script that uses channels_last already is left alone: turned off, the knob would leave
+    the filters in the other format."""
+    def fits() -> str:
+        return knob.fits(True) or {
+            True: "the model already uses channels_last",
+            None: "the filters and inputs of the convolutions are the same in both memory formats",
+        }.get(knob.by_script(), "")
+    return Change("channels_last", lambda: knob.on(True), knob.off, fits=fits)
 
 
 def _calm(torch: object) -> Change:

@@ -19,7 +19,8 @@ facts.json; what was not measured is missing, not 0:
 - `windows`: windows.py · `samples`: samples.py · `stacks`: stacks.py
 - `alone`: `[{"workers", "rate", "start_s"}]` · `batch`: `{"size", "bytes", "padding", "dim"}`
 - `model`: `{"tensors", "params", "dtype", "device", "type", "conv2d", "channels_last", "parallel",
-  "compiled"}` · `optimizers`: `[{"type", "tensors", "fused", "foreach", "lr"}]`
+  "compiled"}`; `channels_last` is of the script itself, null: the filters and inputs are the same in both
+  memory formats · `optimizers`: `[{"type", "tensors", "fused", "foreach", "lr"}]`
 - `flags`: `{"anomaly", "retain_graph", "zero_fill", "accumulation", "autocast", "deterministic",
   "distributed", "turns" (of optimizers)}`
 - `memory`: `[[step, resident bytes]]` · `growth`: `{"backward": slope per step}`

@@ -215,22 +215,15 @@ def _model(facts: dict, torch: object) -> None:
         kinds = torch.nn.Conv2d, torch.nn.ConvTranspose2d
         convs = [m for m in modules if isinstance(m, kinds) and getattr(m, "weight", None) is not None]
         parallel = [type(m).__name__ for m in modules if type(m).__module__.startswith("torch.nn.parallel")]
-        last = bool(convs) and all(_is_last(m.weight, torch) for m in convs)
         told.update(
             type=type(root).__name__,
             conv2d=len(convs),
-            channels_last=last,
+            channels_last=knobs.channels_last.by_script() if convs else False,
             parallel=parallel[0] if parallel else "",
             compiled=any("OptimizedModule" in type(m).__name__ for m in modules)
             or root._compiled_call_impl is not None,
         )
     facts["model"] = told
-
-
-def _is_last(weight: object, torch: object) -> bool:
-    return weight.is_contiguous(memory_format=torch.channels_last) and (
-        not weight.is_contiguous() or weight.shape[1] == 1
-    )
 
 
 def _loaders(facts: dict) -> None:

@@ -17,7 +17,7 @@ import threading
 from . import roots, told
 from .fused import Fused
 from .knob import Knob, failed, living, turned
-from .outputs import as_float, as_read
+from .outputs import as_float, as_read, is_last
 
 _first = True  # nothing has gone through a changed forward yet
 
@@ -163,6 +163,14 @@ class ChannelsLast(Knob):
         if why:
             return why
         return "" if _convolutions() else "the model has no 2-D convolutions"
+
+    def by_script(self) -> bool | None:
+        """Whether the script itself uses channels_last: by all filters that tell, or by the inputs.
+        None where neither tells, so that this knob would change nothing."""
+        if self.value or self._early:
+            return False
+        seen = is_last([getattr(each, "weight", None) for each in _convolutions()]), roots.last
+        return True if True in seen else False if False in seen else None
 
     def _on(self, value: object) -> None:
         convert(_convolutions(), sys.modules["torch"].channels_last)

@@ -28,6 +28,22 @@ def as_read(value: object, back: bool = False) -> object:
     return _each(value, turn, 0, back)
 
 
+def is_last(values: object) -> bool | None:
+    """Whether the 4-D tensors in `values` are in channels_last. None where no tensor tells: with one channel,
+    or one pixel, a tensor is contiguous in both formats."""
+    torch = sys.modules["torch"]
+    found: list = []
+
+    def look(tensor: object) -> object:
+        if tensor.dim() == 4 and tensor.is_floating_point() and tensor.layout is torch.strided:
+            last = tensor.is_contiguous(memory_format=torch.channels_last)
+            if not (last and tensor.is_contiguous()):
+                found.append(last)
+        return tensor
+    _each(values, look, 0, False)
+    return all(found) if found else None
+
+
 def _each(value: object, change: object, deep: int, out: bool) -> object:
     """`value` with each tensor changed; what holds none that change is the same object.
     Only an output's own object (`out`) is changed

@@ -13,6 +13,7 @@ from _thread import get_ident
 
 from ..entry import unnumbered
 from . import told
+from .outputs import is_last
 
 TOLD_MAX = 8
 run = None  # run(real, module, args, kwargs): how the root is called while a knob asks for it
@@ -25,6 +26,7 @@ optimizers: list = []  # weak references: those of this era
 # while the root was not known
 types: dict = {}
 autocast = False  # the script's root was called under its own autocast
+last: bool | None = None  # the inputs of the root's first call were in channels_last; None: no input tells
 _root: weakref.ref | None = None
 _inside = _stepped = _installed = False
 _main = 0
@@ -71,7 +73,7 @@ def _call(real: object) -> object:
         try:
             known = _root and _root()
             if known is None:
-                _learn(self)
+                _learn(self, args, kwargs)
                 known = _root and _root()
             if self is known and run is not None:
                 return run(real, self, args, kwargs)
@@ -90,9 +92,9 @@ def casts() -> bool:
         return torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled()
 
 
-def _learn(module: object) -> None:
+def _learn(module: object, args: tuple, kwargs: dict) -> None:
     """Is this the root? It is called by the script, and nothing is trained that it does not hold."""
-    global _root, autocast
+    global _root, autocast, last
     try:
         wanted = {id(p) for p in parameters()}
         held = {id(p) for p in module.parameters()} & wanted
@@ -106,6 +108,7 @@ def _learn(module: object) -> None:
         _root = weakref.ref(module)
         for call in at_root:
             call(module)
+        last = is_last([args, kwargs])
     except Exception as e:
         told.failed("the root module", e)
 

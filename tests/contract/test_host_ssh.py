@@ -119,7 +119,7 @@ class TestRefused:
     def test_unknown_host_key(self, sshd: Sshd) -> None:
         """Whether to trust it is the user's decision: nothing is learned behind their back."""
         error = refusal(sshd.with_option("UserKnownHostsFile", f"{sshd.folder}/nobody"))
-        assert not error.retry and "answer yes" in error.hint
+        assert not error.retry and "Answer yes only" in error.hint
         assert (sshd.folder / "nobody").read_text() == ""
 
     def test_changed_host_key(self, sshd: Sshd, tmp_path: Path) -> None:

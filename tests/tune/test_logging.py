@@ -111,7 +111,7 @@ def test_the_line_named_prints_or_calls_what_only_prints(text, call, kind, path,
 
 
 @pytest.mark.parametrize(("where", "logged", "often"), [
-    (EACH, None, "logs in each step:"), (SELDOM, None, "logs:"), (SELDOM, 1, "logs about every 20 steps:"), (SELDOM, 20, "logs in each step:"),
+    (EACH, None, "logs in each step."), (SELDOM, None, "logs."), (SELDOM, 1, "logs about every 20 steps."), (SELDOM, 20, "logs in each step."),
 ])
 def test_each_step_only_where_it_is(text, where, logged, often):
     windows = pairs("R1", 9.8, **({} if logged is None else {"logged": logged}))

@@ -205,6 +205,23 @@ def test_a_list_in_a_pipe_that_a_run_took_and_did_not_read_is_told(ground: Groun
     assert told == "stoker: Stoker read stdin (4 B), but the run did not read this input. In a shell loop, add `< /dev/null` to the command.\n"
 
 
+def test_a_list_in_a_pipe_is_left_to_the_loop_by_a_script_that_reads_no_input(ground: Ground):
+    ground.script("train.py", "import sys, time\ntime.sleep(1.5)\nprint('lr', sys.argv[1])\n")
+    loop = f"printf '0.1\\n0.2\\n0.3\\n' | while read lr; do {shlex.quote(STOKER)} run --new train.py $lr | tail -1; done"
+    told = subprocess.run(["bash", "-c", loop], cwd=ground.work, env=ground.env, check=True, capture_output=True, text=True, timeout=120)
+    assert told.stdout.splitlines() == ["lr 0.1", "lr 0.2", "lr 0.3"]
+    assert "stdin" not in told.stderr
+
+
+@pytest.mark.parametrize("text", ["import ask\n", "import sys\nprint('got', sys.stdin.read().strip())\n"], ids=["a module asks", "the script reads"])
+def test_a_run_in_a_shell_script_gets_the_pipe_of_the_shell_script(ground: Ground, text: str):
+    (ground.work / "ask.py").write_text("print('got', input())\n")
+    ground.script("train.py", text)
+    (ground.work / "wrap.sh").write_text(f"{shlex.quote(STOKER)} run train.py\necho ended\n")
+    told = subprocess.run(["bash", "-c", "printf 'yes\\n' | sh wrap.sh"], cwd=ground.work, env=ground.env, check=True, capture_output=True, text=True, timeout=120)
+    assert told.stdout.splitlines() == ["got yes", "ended"], told.stderr
+
+
 @pytest.mark.parametrize("line, told", [
     ("printf '0.1\\n' | STOKER run -d cat -n", True),
     ("STOKER run -d cat -n < list", True),

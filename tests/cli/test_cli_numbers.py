@@ -109,7 +109,7 @@ def test_a_metric_with_one_value_has_no_curve(ground: Ground):
     assert "stoker compare 'a-*'" in ground.stoker("plot", "a-*").err
     assert "best test/Accuracy: a-" in ground.stoker("compare", "a-*", "--sort", "accuracy").ok().err
     done = ground.stoker("plot", "--metric", "accuracy", "a-1")
-    assert done.code == 3 and "single values: test/Average loss, test/Accuracy" in done.err, done.err
+    assert done.code == 3 and "single values: test/Average loss, test/Accuracy. To see them: stoker show a-1\n" in done.err, done.err
 
 
 def test_a_picture_has_round_ticks_names_and_no_place_for_what_is_not_finite():

@@ -220,9 +220,7 @@ def began_anew(state: dict | None) -> str | None:
     lost = state.get("not_given_back") or {}
     if lost.get("attempt") not in (last["attempt"], *({before} & returned)):
         return told
-    return (
-        f"{told}. {_not_restored(lost)}"
-    )
+    return f"{told}. {_not_restored(lost)}"
 
 
 def given_back(state: dict | None, put_back: bool, attempt: int, ref: str) -> str | None:

@@ -22,7 +22,7 @@ from stoker.base.state import State
 from stoker.base.units import format_size
 from stoker.cli import output
 from stoker.cli.options import Patience, exit_code, plane
-from stoker.cli.run import arrivals
+from stoker.cli.run import arrivals, piped
 from stoker.cli.run.keys import Keys, Left
 from stoker.cli.run.local_view import Beside
 from stoker.cli.run.terminal import Modes, Terminal, die_of_interrupt
@@ -65,7 +65,14 @@ class Follower:
         self._modes = Modes()
         self._told = ""  # what it waits for, as was said last
         self._come_back = f"stoker attach {output.type_ref(run)}"
-        self._keys = Keys(run["id"], self._come_back, self.terminal, take_input=take_input, visiting=visiting)
+        self._keys = Keys(
+            run["id"],
+            self._come_back,
+            self.terminal,
+            take_input=take_input,
+            visiting=visiting,
+            when_awaited=not visiting and piped.list_of_a_loop(run["command"]),
+        )
         self.nothing_trained = False  # it ended well, and was a training without a step
         self._beside: Beside | None = None
         # when it is told next how far the attempt is on its way back; 0: it has printed by now

@@ -62,7 +62,8 @@ class Left(Exception):
 class Keys:
     """Passes stdin and signals on to the run `run_id`. The main thread calls `check()` to learn about a
     detach.
-    how_to_come_back: printed at a detach. take_input: False only watches; then Ctrl-C ends the watching."""
+    how_to_come_back: printed at a detach. take_input: False only watches; then Ctrl-C ends the watching.
+    when_awaited: read stdin only after a run on this machine was seen to wait for input."""
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class Keys:
         *,
         take_input: bool,
         visiting: bool,
+        when_awaited: bool = False,
     ) -> None:
         self.raw = False  # the local terminal hands every key on
         self.interrupted_at = 0.0  # when Ctrl-C came last, as a key or as a signal
@@ -82,6 +84,7 @@ class Keys:
         self._terminal = terminal
         self._take_input = take_input
         self._visiting = visiting and terminal is None  # the end of our stdin is not the end of the run's
+        self._when_awaited = when_awaited
         self._beside: Beside | None = None
         self._attempt = 0  # to which what is typed goes
         self._input_sent_at = -1e9
@@ -192,7 +195,10 @@ class Keys:
                 self.raw = True
                 self._size()
             reading = (
-                wanted and self._held < HELD_MAX and (self._terminal is None or self._terminal.foreground())
+                wanted
+                and self._held < HELD_MAX
+                and (self._terminal is None or self._terminal.foreground())
+                and self._awaited()
             )
             again_s = 0.5 if self._urgent or (wanted and not reading) else None
             ready, _, _ = select.select([self._pipe[0], *([0] if reading else [])], [], [], again_s)
@@ -203,6 +209,13 @@ class Keys:
             elif 0 in ready and self._live:
                 self._read()
             self._unstick()
+
+    def _awaited(self) -> bool:
+        """Whether to read stdin now. What was read once is the run's, so the rest is too."""
+        if self._when_awaited and self._beside is not None:
+            self._when_awaited = not self._beside.waits_for_input()
+            return not self._when_awaited
+        return True
 
     def _read(self) -> None:
         try:

@@ -52,6 +52,10 @@ class Beside:
             os.close(fd)
         return bool(settings[3] & termios.ISIG) and bytes([key]) in [settings[6][i] for i in SIGNAL_KEYS]
 
+    def waits_for_input(self) -> bool:
+        """True if the run sleeps in a read of its stdin, as the agent saw it last."""
+        return bool((rundir.read_json(self._folder / rundir.HEARTBEAT) or {}).get("waits_for_input"))
+
     def resuming(self) -> str | None:
         """Progress of the attempt towards an image; None if it does not resume."""
         from stoker.base import reading

@@ -150,7 +150,7 @@ def series(run: dict, numbers: Numbers, names: Sequence[str], points: int | None
         meant = near(names[0], known)
         raise NotFound(
             f"{run['name']} has no metric named '{names[0]}'.",
-            hint=f"Did you mean {meant[0]}?" if meant else _known(known, list(numbers.results)),
+            hint=f"Did you mean {meant[0]}?" if meant else _known(run, known, list(numbers.results)),
         )
     return {
         "run": {name: run[name] for name in ("id", "name", "ref", "state")},
@@ -163,9 +163,10 @@ def series(run: dict, numbers: Numbers, names: Sequence[str], points: int | None
     }
 
 
-def _known(names: list[str], results: list[str]) -> str:
+def _known(run: dict, names: list[str], results: list[str]) -> str:
     if results and not names:
-        return f"The run has no curves, but single values: {', '.join(results[:8])}. To see them: stoker show"
+        listed = ", ".join(results[:8])
+        return f"The run has no curves, but single values: {listed}. To see them: stoker show {run['ref']}"
     if not names:
         return "No metrics were captured or printed yet."
     return f"The metrics of the run: {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}."

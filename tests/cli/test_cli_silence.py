@@ -47,7 +47,7 @@ def test_an_unreachable_target_is_named_with_a_way_to_leave(ground: Ground):
 @pytest.mark.parametrize(("state", "told"), [("staging", True), ("starting", True), ("stopping", True), ("running", False), ("failed", False)])
 def test_waiting_is_told_of_until_the_run_runs(capsys, state, told):
     """A busy machine may take seconds to bring the first output; that a run is running, or how it ended, is not told as waiting."""
-    follower = Follower({"id": "palu-zuzu", "name": "x", "ref": "x", "state": state, "sentence": "What it does."})
+    follower = Follower({"id": "palu-zuzu", "name": "x", "ref": "x", "command": ["true"], "state": state, "sentence": "What it does."})
     follower._since -= 60
     follower._tell_what_it_waits_for()
     follower._tell_what_it_waits_for()

@@ -328,3 +328,14 @@ def test_a_script_that_fails_by_itself(hooks, tmp_path, code, kind, line):
     assert told.facts["ended"] == "error" and told.done.returncode == 1
     assert (told.facts["error"]["type"], told.facts["error"]["line"]) == (kind, line)
     assert told.facts["error"]["file"].endswith("script.py") and told.facts["side_effects"]["stdin"] == (kind == "stdin")
+
+
+def test_what_is_done_between_windows_is_in_no_window(hooks, tmp_path):
+    told = trial(hooks, tmp_path, """
+for x, y in DataLoader(Slow(100_000, 0.0005), batch_size=4):
+    step(x)
+""", seconds=6.0, **{"try": ["bf16", "fused", "threads"]})
+    assert "bf16" in told.phases
+    windows = [w for w in told.facts["windows"] if "ms" in w]
+    apart = [round(sum(w["ms"].values()) - 1e3 * w["wall_s"], 1) for w in windows]
+    assert sorted(apart)[-2] < 2, list(zip([w["phase"] for w in windows], apart, strict=True))

@@ -286,6 +286,16 @@ def test_too_many_workers_is_no_cause_any_more_when_fewer_were_raced_and_won_not
     assert told.causes and "is data loading, because the workers use the cores" in told.verdict and told.curve.advised is None
 
 
+@pytest.mark.parametrize(("phase", "cause", "more"), [("channels_last", "memory_format", {"model": {"conv2d": 2}}), ("bf16", "precision", {})])
+def test_a_setting_that_won_nothing_in_the_race_is_no_cause_any_more(phase, cause, more):
+    made = facts(*pairs("R1", 9.9), *pairs(phase, 5.0), **more)
+    found = judged(made)
+    assert found.causes[0].name == cause
+    raced = tuple(dataclasses.replace(a, state="no gain") if a.name == phase else a for a in found.actions)
+    told = rules.told_again(dataclasses.replace(found, actions=raced), made, CARD)
+    assert cause not in {c.name for c in told.causes} and "of its current time" not in told.verdict
+
+
 def test_what_waits_for_consent_is_told_with_the_words_to_type():
     verdict = _told("bf16", "needs consent: --allow precision", ms=9.2).verdict
     assert "bf16 may make a step shorter by 9% (forecast), but needs your consent: --allow precision." in verdict

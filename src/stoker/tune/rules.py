@@ -16,6 +16,8 @@ UNCLEAR = "Because the machine was busy, Stoker cannot tell which share of the s
 # kinds of the clock that settings make shorter
 _WAITING, _COMPUTED = ("data", "start"), ("forward", "backward", "optimizer")
 _SPREAD = 0.25  # between the windows of one phase
+# causes whose share is what a setting won in a short measurement
+_BY_A_SETTING = ("memory_format", "precision", "optimizer", "threads")
 
 
 def judge(facts: dict, card: dict, reading: Reading | None = None) -> Findings:
@@ -74,7 +76,12 @@ def _foreseen(action: Action) -> bool:
 
 def _not_disproved(found: Findings, view: View) -> Findings:
     """Without what a race has disproved: the advised number of workers was tried, and won nothing;
-    neither are they too many, if it was fewer."""
+    neither are they too many, if it was fewer. A cause that only a faster setting shows is none any more."""
+    lost = {a.cause for a in found.actions if a.state == NO_GAIN and a.cause in _BY_A_SETTING}
+    found = replace(
+        found,
+        causes=tuple(c for c in found.causes if c.name not in lost or c.measured != "differencing"),
+    )
     raced = [a for a in found.actions if a.name == "workers" and a.state == NO_GAIN]
     if raced:
         found = replace(found, curve=replace(found.curve, advised=None))

@@ -557,7 +557,7 @@ class Search:
             if self._best and report.found:
                 report.sentence += f" Best so far: {', '.join(keep.words(self._best[0].settings))}."
         elif not report.sentence:
-            report.sentence = "No setting makes the training faster by 3 % or more."
+            report.sentence = "No setting that Stoker tried makes the training faster by 3 % or more."
             if (
                 self._o.keep
                 and self._command.script

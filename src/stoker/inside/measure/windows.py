@@ -79,7 +79,7 @@ class Window:
     """Begins as it is made; `step()` at the end of each step; `end()` gives what it was."""
 
     def __init__(self) -> None:
-        since = now()
+        since = marks.last  # what came after the end of the last step was ours too
         _settle_device()
         self.times: list = []
         self._look = look.Look()
